@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from intarsia import forks
 from intarsia.errors import InvalidArgument, WrongType
 
 
@@ -50,7 +51,7 @@ class _Watch:
                 self.changed.wait(wait)
 
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _watches: list[_Watch] = []
 
 
@@ -84,12 +85,3 @@ def deadline(seconds: float, flag: array[int]) -> Iterator[None]:
         yield
     finally:
         watch.remove(entry)
-
-
-def _release_in_child() -> None:
-    global _lock  # noqa: PLW0603 # a lock held by another thread of the parent stays locked in the child
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_release_in_child)

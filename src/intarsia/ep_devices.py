@@ -7,12 +7,12 @@ import functools
 import os
 import platform
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from intarsia import forks
 from intarsia.enums import (
     OrtAllocatorType,
     OrtDeviceMemoryType,
@@ -223,7 +223,7 @@ def _delegated(delegate: Callable[..., Any], devices: Sequence[OrtEpDevice], met
 
 
 _libraries: dict[str, list[str]] = {}
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 def register_execution_provider_library(registration_name: str, library_path: str | os.PathLike[str]) -> None:

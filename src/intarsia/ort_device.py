@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from intarsia import forks
 from intarsia.enums import OrtAllocatorType, OrtDeviceMemoryType, OrtDeviceVendorId, OrtMemoryInfoDeviceType, OrtMemType
 from intarsia.errors import EPFail, InvalidArgument, NotImplemented, WrongType, nearest
 from intarsia.partition.arena import FIRST_NBYTES, MOST_EXTENSION_NBYTES, STRATEGIES, Arena
@@ -267,7 +267,7 @@ class RegisteredAllocator:
 
 
 _allocators: dict[tuple[str, str, int], RegisteredAllocator] = {}
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 def registered_allocators() -> list[RegisteredAllocator]:

@@ -8,11 +8,11 @@ reads from the cache is unpickled, which calls none of these methods.
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from intarsia import forks
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass  # noqa: PLC0414 # others import it from here
@@ -25,7 +25,7 @@ else:
         return _Later(cls, frozen, eq).begun()
 
 
-_lock = threading.RLock()
+_lock = forks.recursive_lock()
 _FEW = 4  # objects that are made of a class before its own `__init__` is
 _READABLE = sys.version_info < (3, 14)  # whether a class's annotations are a dict in its body
 _OWN = ("__dict__", "__weakref__")  # attributes that every class gets anew
@@ -39,15 +39,6 @@ _STAY = (
     "_abc_impl",
     *_OWN,
 )  # not those of the model
-
-
-def _release_in_child() -> None:
-    global _lock  # noqa: PLW0603 # a lock held by another thread of the parent stays locked in the child
-    _lock = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_release_in_child)
 
 
 def field_names(cls: type) -> list[str]:

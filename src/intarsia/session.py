@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from intarsia import background
+from intarsia import background, forks
 from intarsia.background import Underway
 from intarsia.direct import DirectModel
 from intarsia.errors import EPFail, Fail, InvalidArgument, WrongType, nearest
@@ -97,7 +96,7 @@ class InferenceSession(SessionApi, SessionDebug):
         self._sess_options = sess_options if sess_options is not None else SessionOptions()
         self._disabled = frozenset(kwargs.get("disabled_optimizers") or ())
         self._enable_fallback = bool(kwargs.get("enable_fallback", True))
-        self._fallback_lock = threading.Lock()
+        self._fallback_lock = forks.lock()
         self._operators = self._sess_options.operators_in_force(kwargs.get("new_ops"))
         is_path = isinstance(path_or_bytes, (str, os.PathLike))
         self._model_path = os.fspath(path_or_bytes) if is_path else None
@@ -181,7 +180,7 @@ class InferenceSession(SessionApi, SessionDebug):
         self._expected: Sequence[object] = ()
         self._patience = 0  # runs after which shapes are looked at again: these had no such function
         self._by_size: SizeBranches | bool | None = True if hosted(found.model) else None
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._providers = [choice.name for choice in choices]
         self._provider_options = {p.name: p.options for p in instances}
         self._note("session_initialization", start)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.background import Underway
 from intarsia.config_keys import EFFICIENT, WORKLOAD, check_dynamic_option
 from intarsia.direct import DirectModel
@@ -24,8 +25,8 @@ from intarsia.session_reports import SessionReports
 
 if TYPE_CHECKING:
     import contextvars
-    from concurrent.futures import ThreadPoolExecutor
 
+    from intarsia.async_threads import AsyncThreads
     from intarsia.background import AnyModel
     from intarsia.capi.low_level import LowLevelSession
     from intarsia.compiled import CompiledModel
@@ -46,27 +47,19 @@ _ASYNC_THREADS = 8
 class _Threads:
     """The threads of asynchronous runs; new ones in a forked child."""
 
-    lock = threading.Lock()
-    pool: ThreadPoolExecutor | None = None
+    lock = forks.lock()
+    pool: AsyncThreads | None = None
     pid = 0
 
 
-def _async_pool() -> ThreadPoolExecutor:
+def _async_pool() -> AsyncThreads:
     with _Threads.lock:
         if _Threads.pool is None or _Threads.pid != os.getpid():
-            from concurrent.futures import ThreadPoolExecutor
+            from intarsia.async_threads import AsyncThreads
 
             count = min(_ASYNC_THREADS, os.cpu_count() or 1)
-            _Threads.pool, _Threads.pid = ThreadPoolExecutor(max(2, count), "intarsia-async"), os.getpid()
+            _Threads.pool, _Threads.pid = AsyncThreads(max(2, count)), os.getpid()
         return _Threads.pool
-
-
-def _renew_in_child() -> None:
-    _Threads.lock, _Threads.pool = threading.Lock(), None
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_in_child)
 
 
 @dataclass(frozen=True)
@@ -151,7 +144,8 @@ class SessionApi(SessionReports):
     ) -> None:
         """`run` on another thread; `callback(results, user_data, error)` is called there when it has ended.
 
-        `error` is "" after success, else the message, and `results` is then []. The inputs must not change before that.
+        `error` is "" after success, else the message, and `results` is then []. The inputs must not change before that. The
+        program's end waits a few seconds for runs that have begun, and stops what is left.
 
         Raises:
             InvalidArgument: an input is missing, or `callback` cannot be called.

@@ -25,7 +25,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from intarsia import kept_weights
+from intarsia import forks, kept_weights
 from intarsia.codegen import target  # noqa: F401 # what a start from the cache needs is imported before it
 from intarsia.codegen.cache import DiskCache, content_key, file_key, get_cache
 from intarsia.codegen.fingerprint import surroundings
@@ -211,7 +211,7 @@ class WarmStart:
 
 
 _live: dict[str, tuple[Signature, weakref.ref[Program]]] = {}
-_live_lock = threading.Lock()
+_live_lock = forks.lock()
 
 
 def _remember(key: str, signature: Signature, made: Program) -> None:
@@ -232,15 +232,6 @@ def _again(key: str, provider: ExecutionProvider, context: CompileContext) -> St
         return None
     _remember(key, signature, made)  # which may be there longer than the other one
     return Start(signature, DirectModel(made))
-
-
-def _release_in_child() -> None:
-    global _live_lock  # noqa: PLW0603 # a lock held by another thread of the parent stays locked in the child
-    _live_lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_release_in_child)
 
 
 def warm_start(source: Any, options: SessionOptions, settings: dict[str, str]) -> WarmStart | None:

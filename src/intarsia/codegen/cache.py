@@ -18,11 +18,11 @@ import logging
 import os
 import struct
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
+from intarsia import forks
 from intarsia.errors import InvalidArgument
 from intarsia.records import dataclass
 
@@ -115,7 +115,7 @@ class DiskCache:
     def __init__(self, directory: str | Path | None, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self._folder = None if directory is None else os.fspath(directory)
         self.max_bytes = max_bytes
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._writable = directory is not None
         self._pruned = False
 

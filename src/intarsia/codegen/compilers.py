@@ -246,7 +246,8 @@ class Compilers:
             if self._free:
                 self._timer = threading.Timer(LINGER_SECONDS, self.close)
                 self._timer.daemon = True
-                self._timer.start()
+                with contextlib.suppress(RuntimeError):  # the interpreter is ending: `close` will be called
+                    self._timer.start()
 
     def close(self) -> None:
         """End those that are free."""

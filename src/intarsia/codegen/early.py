@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from intarsia.codegen.engine import Compilation, Engine, KernelText, get_engine
@@ -33,7 +34,8 @@ def begin(text: Callable[[], KernelText | None]) -> None:
 
     if not _begun:
         thread = ThreadPoolExecutor(1, thread_name_prefix="intarsia-early")
-        _begun.append(thread.submit(started))
+        with suppress(RuntimeError):  # the interpreter is ending, and begins no threads any more
+            _begun.append(thread.submit(started))
         thread.shutdown(wait=False)
 
 

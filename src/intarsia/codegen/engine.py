@@ -10,6 +10,7 @@ so that a warm start reads one file. Loaded code lives as long as the process: a
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import heapq
 import itertools
@@ -17,7 +18,6 @@ import logging
 import os
 import re
 import struct
-import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from intarsia import forks
 from intarsia.codegen import compiler, compiler_memory, image
 from intarsia.codegen.cache import CACHE_VERSION, DiskCache, checksum_of, content_key, get_cache
 from intarsia.codegen.compiler import Effort, Request
@@ -242,6 +243,8 @@ class Engine:
             tracker = builder.link(self._jit, f"intarsia{next(self._serial)}")
         except RuntimeError as error:
             raise EPFail(f"kernels {sorted(symbols)} could not be linked into this process: {error}") from error
+        for lasting in (self._jit, tracker):  # code is never unloaded: a thread may run it while the interpreter ends
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(lasting))
         self._trackers.append(tracker)
         return {symbol: int(tracker[symbol]) for symbol in symbols}
 
@@ -253,9 +256,7 @@ class Engine:
 
 
 # One lock for all engines: held across a fork, so that no child starts in the middle of a compilation.
-_lock = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
+_lock = forks.held_lock(2)
 
 _engines: dict[tuple[Target, DiskCache], Engine] = {}
 
@@ -329,7 +330,10 @@ class Compilation:
 
         self._codes[kernel.key] = job = Future[bytes]()
         heapq.heappush(self._waiting, (-_effort(kernel), next(self._serial), kernel, job))
-        self._threads.submit(self._compile_longest)
+        try:
+            self._threads.submit(self._compile_longest)
+        except RuntimeError:  # the interpreter is ending, and begins no threads any more
+            self._compile_longest()
         return job
 
     def _compile_longest(self) -> None:

@@ -184,7 +184,6 @@ class _Linker:
         return self.jumps[name]
 
 
-_kept: list[mmap.mmap] = []  # code is never unloaded
 _loaded: dict[bytes, dict[str, int] | None] = {}
 
 
@@ -217,7 +216,7 @@ def load(linked: bytes | memoryview) -> dict[str, int] | None:
         return None  # a hardened kernel
     if not all(_protect(base + start, end - start, mmap.PROT_READ | mmap.PROT_WRITE) for start, end in table["written"]):
         return None
-    _kept.append(memory)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # never unloaded: a thread may run it while the interpreter ends
     exports: Mapping[str, int] = table["exports"]
     return {symbol: base + offset for symbol, offset in exports.items()}
 

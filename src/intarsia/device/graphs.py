@@ -8,13 +8,13 @@ the nodes that read or write them are given the new addresses, and the graph is 
 from __future__ import annotations
 
 import logging
-import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from intarsia import forks
 from intarsia.device.libraries import LibraryProgram
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
 from intarsia.records import dataclass
@@ -195,7 +195,7 @@ class Graphs:
         self.gpu, self.asked = gpu, asked
         self._kept: OrderedDict[int, weakref.ref[Stretch]] = OrderedDict()
         self._said: dict[tuple[str, str], None] = {}
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         gpu.graph_keepers.add(self)
 
     @property

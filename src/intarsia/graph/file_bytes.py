@@ -10,12 +10,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
 import weakref
 from typing import overload
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.errors import Fail
 
 WHOLE_NBYTES = 1 << 20  # smaller files are read at once
@@ -40,7 +40,7 @@ class FileBytes:
         self._state = _State(os.fstat(descriptor))
         self._nbytes = self._state.nbytes
         self._window = (0, b"")
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._rooms: dict[tuple[int, int], weakref.ref[np.ndarray]] = {}  # views of a view refer to the array under both
 
     def __del__(self) -> None:
@@ -132,7 +132,7 @@ class _Recent:
     """What was read last, of all files, kept in memory."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = forks.lock()
         self.rooms: list[np.ndarray] = []
 
     def add(self, room: np.ndarray) -> None:
@@ -150,10 +150,6 @@ def forget_recent() -> None:
     """Keep nothing in memory that nobody else has, once a model is made."""
     with _recent.lock:
         _recent.rooms = []
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_recent.__init__)  # type: ignore[misc]
 
 
 def _aligned(room: np.ndarray, nbytes: int) -> np.ndarray:

@@ -8,12 +8,12 @@ the standard operator by its name never see a node that means something else.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
+from intarsia import forks
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
 from intarsia.graph.model import Graph, Node
 from intarsia.ops.registry import OpRecord, Registry
@@ -141,7 +141,7 @@ class OwnOperators:
     """Operators registered by a program, by domain and name; safe to change from several threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._records: dict[Key, dict[int, OwnRecord]] = {}
         self._layered: LayeredRegistry | None = None
 

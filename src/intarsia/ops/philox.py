@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 import os
 import struct
-import threading
 from collections.abc import Sequence
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Operand, Tensor
@@ -37,7 +37,7 @@ class _Shared(np.ndarray):
     """An array that kernels change. A type of its own, so that nobody keeps it between processes as if it were a constant."""
 
 
-_lock = threading.Lock()
+_lock = forks.lock()
 _shared = np.zeros(2, np.int64).view(_Shared)  # key, and streams drawn so far
 _seeded: list[bool] = []
 

@@ -6,7 +6,6 @@ its limit, and before it grows beyond `KEPT_NBYTES` it uses again what idle hold
 
 from __future__ import annotations
 
-import threading
 import weakref
 from bisect import insort
 from collections import deque
@@ -15,6 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.errors import OutOfMemory
 from intarsia.records import dataclass
 
@@ -146,7 +146,7 @@ class Arena:
         self._regions: list[Region] = []
         self._returned: deque[tuple[Region, int, int]] = deque()
         self._holders: weakref.WeakSet[Holder] = weakref.WeakSet()
-        self._lock = threading.RLock()
+        self._lock = forks.recursive_lock()
         self._in_use = self._peak_in_use = self._peak_reserved = self._largest = 0
         self._leases = self._extensions = self._shrinkages = 0
 

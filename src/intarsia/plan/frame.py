@@ -20,7 +20,6 @@ import ctypes
 import functools
 import struct
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.codegen import binder
 from intarsia.codegen.binder import BINDING, FIELDS, NO_LAYOUT, NO_ROOM, OK, SERIAL, SETTLE_FIELDS, SETTLING
 from intarsia.errors import InvalidArgument
@@ -166,7 +166,7 @@ class Frame:
         self.taught: list[dict[str, int]] = []
         self.keep: Callable[[Frame], None] | None = None
         self._learned, self._made, self._due = False, 0, 1
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._plain = Shared()
         self._apart: dict[bytes, Shared] = {}  # where branches go side by side: by which steps one thread runs
         self._asked: list[Asked] = []  # of Python, for all sizes

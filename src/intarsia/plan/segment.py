@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Atom, Dim, Expr, evaluate, product
 from intarsia.graph.dtypes import DType
@@ -89,7 +90,7 @@ class Segment:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(
             state, addresses={}, allowed=SideBySide(), arena=Arena(), parts={}, _bound={}, _frames={},
-            _lock=threading.Lock(), kept=None, values=None, _less=None,
+            _lock=forks.lock(), kept=None, values=None, _less=None,
         )  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
@@ -113,7 +114,7 @@ class Segment:
                 "arena": Arena(),
                 "parts": {},
                 "_bound": {},
-                "_lock": threading.Lock(),
+                "_lock": forks.lock(),
                 "values": None,
                 "_less": None,
             }

@@ -7,12 +7,12 @@ the table of later runs jumps over the steps that computed it. A first run keeps
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.errors import OutOfMemory
 from intarsia.graph.dims import Dim, evaluate, symbols_of
 from intarsia.plan.address import address_of
@@ -124,7 +124,7 @@ class SizedValues:
         self.sized, self.most_nbytes = found, most_nbytes
         self._kept: list[Values] = []
         self._clock = 0
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     @property
     def nbytes(self) -> int:

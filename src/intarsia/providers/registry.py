@@ -7,11 +7,11 @@ import importlib
 import logging
 import os
 import sys
-import threading
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from intarsia import forks
 from intarsia.errors import EPFail, InvalidArgument, UnknownOption, WrongType, nearest
 from intarsia.partition.provider import ExecutionProvider
 from intarsia.providers.fallback import ProviderWarning, fallback_mode, report
@@ -50,7 +50,7 @@ ProviderName = str | type[ExecutionProvider] | ExecutionProvider
 ProviderArgument = ProviderName | tuple[ProviderName, Mapping[str, Any]]
 
 _logger = logging.getLogger("intarsia.providers")
-_lock = threading.Lock()
+_lock = forks.lock()
 _registered: dict[str, type[ExecutionProvider] | str] = {}
 
 

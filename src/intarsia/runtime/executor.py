@@ -63,6 +63,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.codegen import image
 from intarsia.codegen.cache import get_cache
 from intarsia.codegen.fingerprint import fingerprint
@@ -263,6 +264,8 @@ class Pool:
                 mode[word.CALL_MODE] &= ~_ALONE
         if status == word.INTERRUPTED:
             raise_kept()
+        if status == TERMINATED and _Ending.begun and threading.current_thread() is not threading.main_thread():
+            raise SystemExit  # the process ends, and this daemon thread with it
         return status
 
     def _start(self) -> bool:
@@ -343,7 +346,7 @@ class _Native:
     signals: ctypes.Array[ctypes.c_int64]
 
 
-_lock = threading.RLock()
+_lock = forks.held_lock(1)  # under which an engine loads the native code
 _pools: dict[tuple[int, PoolSettings], Pool] = {}
 
 
@@ -556,14 +559,48 @@ def _restart_in_child() -> None:
         pool._reset()
     if _pools:
         _note_main_thread()
-    _lock.release()
+
+
+class _Ending:
+    """Whether the process ends."""
+
+    begun = False
 
 
 @atexit.register
-def _close_all() -> None:
-    for pool in list(_pools.values()):
+def _end_runs() -> None:
+    """Stop what daemon threads run, so that nothing is in native code while the interpreter frees what it works on. The main
+    thread may go on running models, on one thread."""
+    pools = list(_pools.values())
+    if not pools:
+        return
+    _Ending.begun = True
+    signals, end = _native().signals, time.monotonic() + _EXIT_SECONDS
+    signals[word.ENDING] = 1
+    while True:
+        signals[word.TRIPPED] = 1
+        if not _others_run() or time.monotonic() > end:
+            break
+        time.sleep(0.001)
+    for pool in pools:
         pool._close()
 
 
+_CALLERS = ("intarsia.binding", "intarsia.plan.", "intarsia.providers.cpu.", "intarsia.runtime.", "intarsia.session")
+
+
+def _others_run() -> bool:
+    """Whether other threads may be in native code of runs: what calls that is the last on their stack."""
+    me = threading.get_ident()
+    for ident, frame in sys._current_frames().items():
+        name = frame.f_globals.get("__name__", "")
+        if ident != me and name.startswith(_CALLERS) and frame.f_code is not Pool._work.__code__ and name != _READER:
+            return True
+    return False
+
+
+_READER = "intarsia.runtime.read_ahead"  # which changes nothing, and holds what it reads
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_restart_in_child)
+    os.register_at_fork(after_in_child=_restart_in_child)

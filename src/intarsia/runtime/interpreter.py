@@ -10,12 +10,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from intarsia.runtime import spmd_state as word
 
+_T = TypeVar("_T")
 _TAKES_ONE_ARGUMENT = 8  # METH_O
 _NEW_FROM_DESCR, _SET_BASE_OBJECT = 94, 282  # places in NumPy's table of functions, which its binary interface fixes
 _ARRAYS = ("numpy._core._multiarray_umath", "numpy.core._multiarray_umath")
@@ -44,8 +45,8 @@ class Method(ctypes.Structure):
 
     @classmethod
     def of(cls, name: str, address: int, doc: str) -> Method:
-        """A function of one argument; its first one is what it is made with. It has to live as long as the process."""
-        return cls(name.encode(), address, _TAKES_ONE_ARGUMENT, doc.encode())
+        """A function of one argument; its first one is what it is made with."""
+        return lasting(cls(name.encode(), address, _TAKES_ONE_ARGUMENT, doc.encode()))
 
 
 def native_function(words: Words, method: Method) -> Any:
@@ -70,7 +71,13 @@ def functions() -> np.ndarray | None:
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     arrays = (ctypes.c_void_p * (_SET_BASE_OBJECT + 1)).from_address(pointer(capsule, None))
     found = [ctypes.cast(getattr(python, name), ctypes.c_void_p).value for name in _FUNCTIONS]
-    return np.array([*found, arrays[_NEW_FROM_DESCR], arrays[_SET_BASE_OBJECT]], np.int64)
+    return lasting(np.array([*found, arrays[_NEW_FROM_DESCR], arrays[_SET_BASE_OBJECT]], np.int64))
+
+
+def lasting(found: _T) -> _T:
+    """An object that is never freed: threads may be in native code, which reads it, until the process ends."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(found))
+    return found
 
 
 def _laid_out_as_known() -> bool:

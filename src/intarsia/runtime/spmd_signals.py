@@ -3,7 +3,8 @@
 A signal's handler only notes it; Python's own then runs between two native calls of the main thread. In a run that may take
 long, and that the main thread makes, a handler in front of Python's notes the signal in a word of the process too. The run
 sees that word between two steps, takes the GIL and lets Python run its handlers there. Where one raises, the run ends and
-the exception is kept for the caller; where none does, the run goes on. Handlers that are not Python's stay where they are.
+the exception is kept for the caller; where none does, the run goes on. Handlers that are not Python's stay where they are. The
+same word says that the process ends, which runs of other threads than the main one do not outlast.
 
 `sliced` is a step that calls another one in slices: it plays several threads one after the other, of which each step takes any
 number, and looks in between whether the run shall end.
@@ -100,9 +101,26 @@ out:
   ret void
 }
 
-; what `flagged` saw: the caller's flag, or a signal, whose handlers Python runs now; true if the run shall end
+; what `flagged` saw: the process's end, which only the main thread's runs outlast, the caller's flag, or a signal, whose
+; handlers Python runs now; true if the run shall end
 define internal i1 @asked(ptr %call) noinline cold nounwind {
 entry:
+  %dp = call ptr @signal_word(i64 $ENDING$)
+  %ending = load atomic i64, ptr %dp monotonic, align 8
+  %goes_on = icmp eq i64 %ending, 0
+  br i1 %goes_on, label %caller, label %whose
+whose:
+  %fp0 = call ptr @signal_word(i64 $SELF$)
+  %self = load ptr, ptr %fp0
+  %unknown = icmp eq ptr %self, null
+  br i1 %unknown, label %yes, label %who
+who:
+  %me = call i64 %self()
+  %mp = call ptr @signal_word(i64 $MAIN$)
+  %main = load i64, ptr %mp
+  %is_main = icmp eq i64 %me, %main
+  br i1 %is_main, label %caller, label %yes
+caller:
   %wp = getelementptr i64, ptr %call, i64 $CALL_WATCHED$
   %watched = load ptr, ptr %wp
   %v = load atomic i64, ptr %watched monotonic, align 8

@@ -38,11 +38,12 @@ CALL_WATCHED = 10  # address of the word that is looked at between steps
 CALL_WORDS = call.WORDS
 
 # Words of the process: a signal came; the main thread; addresses of the functions that find and answer it; the exception of
-# its handler (type, value, traceback); the numbers of the signals that are answered, 0 for none.
+# its handler (type, value, traceback); the numbers of the signals that are answered, 0 for none; whether the process ends.
 TRIPPED, MAIN, SELF, GETSIG, SETSIG, HANDLER, GIL_ENSURE, GIL_RELEASE, CHECK_SIGNALS, FETCH, RAISED = range(11)
 SIGNALS = RAISED + 3
 MOST_SIGNALS = 3
-SIGNAL_WORDS = SIGNALS + MOST_SIGNALS
+ENDING = SIGNALS + MOST_SIGNALS
+SIGNAL_WORDS = ENDING + 1
 MOST_SLICED = call.MOST_SLICED
 MOMENT = call.MOMENT
 

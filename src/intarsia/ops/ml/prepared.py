@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from intarsia import forks
 
 T = TypeVar("T")
 
@@ -19,7 +20,7 @@ def prepared(build: Callable[..., T]) -> Callable[..., T]:
     The arguments are held as long as their result is, so an identity is never taken over by another object.
     """
     kept: OrderedDict[tuple[int, ...], tuple[tuple[Any, ...], T]] = OrderedDict()
-    lock = threading.Lock()
+    lock = forks.lock()
 
     @functools.wraps(build)
     def look_up(*attributes: Any) -> T:

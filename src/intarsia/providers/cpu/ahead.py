@@ -7,10 +7,10 @@ runs, and a run that meets such a size finds its plan made.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from intarsia import forks
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import Dim, Expr, evaluate
 from intarsia.graph.model import TensorType
@@ -42,7 +42,7 @@ class Ahead:
         self._step: dict[str, int] | None = None
         self._count, self._pause, self._waiting = FIRST, _PAUSE, 0
         self._given: _Given | None = None
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     def note(self, plan: Plan) -> None:
         """Sizes for which no plan was made ahead have this one."""

@@ -6,13 +6,13 @@ of the executor, from native code where it is short.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.partition.provider import BoundCall
 from intarsia.plan.address import address_of
 from intarsia.plan.bound import BoundSegment
@@ -35,7 +35,7 @@ class CpuBoundCall(BoundCall):
         self._state = bound.new_state()
         self._block, self._externals = self._state.block_address, self._state.externals
         self._call = partial(_run_parts, self._state, program.pool.run_block) if bound.parted else program.pool.run_block
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._inputs = list(inputs)
         slots = {name: i for i, name in enumerate(segment.inputs)}
         self._input_slots = [slots.get(name, -1) for name in program.inputs]

@@ -8,8 +8,6 @@ that are pages of the cache's file, which processes share, give way only to such
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import field
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.records import dataclass
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class _Alike:
 
 
 _known: dict[tuple[str, tuple[int, ...]], _Alike] = {}
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 def share(arrays: Mapping[_Key, np.ndarray]) -> dict[_Key, np.ndarray]:
@@ -125,12 +124,3 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
 def _forget_dead() -> None:
     for kind in [kind for kind, alike in _known.items() if not alike.living()]:
         del _known[kind]
-
-
-def _release_in_child() -> None:
-    global _lock  # noqa: PLW0603 # a lock held by another thread of the parent stays locked in the child
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_release_in_child)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.errors import NodeFailed, OutOfMemory
 from intarsia.graph.dims import evaluate, symbols_of
 from intarsia.graph.model import TensorType, Value
@@ -115,7 +115,7 @@ class LoopProgram:
         self._batches: OrderedDict[_Key, list[_Bound]] = OrderedDict()
         self._kept_nbytes = 0
         self._alone: set[_Key] = set()  # for which no trip can be bound
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     def run(self, inputs: Sequence[Any], captured: Sequence[Any], run: RunContext | None) -> list[np.ndarray]:
         """The node's outputs."""

@@ -7,13 +7,13 @@ pays where there are more, or where they come again.
 from __future__ import annotations
 
 import math
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.graph.model import TensorType
 from intarsia.partition.provider import RunContext
 from intarsia.plan.address import address_of
@@ -55,7 +55,7 @@ class MappedBody:
         self._lessee = Lessee(program.context.memory, "a SequenceMap's body")
         self._frames: list[Frame] = []
         self._calls: OrderedDict[_Key, list[_Bound] | None] = OrderedDict()  # None: met once; a list: those that are free
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self.most = max(1, _MOST_NBYTES // (_STEP_NBYTES * max(1, self.segment.count)))
 
     def run(self, given: Sequence[Any], captured: Sequence[np.ndarray], run: RunContext | None) -> list[list[Any]] | None:

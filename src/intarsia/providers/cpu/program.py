@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.errors import InvalidArgument, NodeFailed
 from intarsia.faults import DIVISION_BY_ZERO, MESSAGES
 from intarsia.graph.dims import evaluate, symbols_of
@@ -91,7 +91,7 @@ class CpuProgram(Program):
         self._open: tuple[FeedCall | None] | None = None  # once a session asked for it
         # By segment and rows, bytes of the arena of the last one that has no parts.
         self._whole: dict[tuple[int, int], int] = {}
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._loops = self._loop_programs()
         self._bodies: dict[object, tuple[Graph, CpuProgram]] = {}
         self._recent: dict[int, Recent] = {}  # by a body's id, the program that it had last

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.codegen.clike.cut import Cut, Job
 from intarsia.codegen.clike.kinds import stored_nbytes
 from intarsia.codegen.clike.library import Libraries
@@ -93,7 +93,7 @@ class Constants:
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
         self._slices: dict[str, Slice] = {}
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
 
     def slice(self, name: str, constant: Constant) -> Slice:
         return self.made(name, lambda: self._written(constant))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.codegen.clike import Dialect
 from intarsia.codegen.clike.cut import Job
 from intarsia.codegen.clike.library import Choice, Libraries
@@ -177,7 +177,7 @@ class _Stage:
         self._constants, self._on_disk, self._names, self._on_step = constants, on_disk, names, on_step
         self._graphs = graphs
         self._plans: OrderedDict[object, Plan] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._store: PlanStore | None = None
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:

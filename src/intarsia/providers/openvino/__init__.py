@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.errors import EPFail, InvalidArgument, UnknownOption, nearest
 from intarsia.graph.model import Graph, Node
 from intarsia.partition.device import Device
@@ -46,7 +46,7 @@ class OpenVINOExecutionProvider(ExecutionProvider):
         if why := self.unavailable() or self.missing_for(self.options):
             raise EPFail(f"{self.name} cannot be used on this machine: {why}")
         self._properties = self._checked_properties()
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._survey: Survey | None = None
 
     @classmethod

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from intarsia import forks
 from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.dims import Dim, Expr, evaluate, symbols_of
 from intarsia.graph.dtypes import DType
@@ -75,7 +75,7 @@ class OpenVINOProgram(Program):
             for name in dim.symbols
             if str(dim) == name
         }
-        self._lock = threading.Lock()
+        self._lock = forks.lock()
         self._pools: OrderedDict[Any, _Pool] = OrderedDict()
         if not static:
             self._pools[None] = _Pool(compile_for(None), passed_through)

@@ -6,12 +6,13 @@ import functools
 import importlib.metadata
 import importlib.util
 import re
-import threading
 from typing import Any
+
+from intarsia import forks
 
 MINIMUM = (2024, 4)
 INSTALL = "pip install 'openvino>=2025.0', or intarsia[openvino]"
-_lock = threading.Lock()
+_lock = forks.lock()
 
 
 @functools.cache

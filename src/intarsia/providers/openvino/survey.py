@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import threading
 from collections.abc import Sequence
 from typing import Any
 
+from intarsia import forks
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.partition.capability import Support
@@ -22,7 +22,7 @@ from intarsia.providers.openvino.runtime import core, shortened
 
 _KEPT_NBYTES = 1 << 12  # larger constants are asked about as inputs, and only where that fails as they are
 _answers: dict[str, Support] = {}
-_lock = threading.Lock()
+_lock = forks.lock()
 _logger = logging.getLogger("intarsia.providers.openvino")
 
 
