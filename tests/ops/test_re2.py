@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,9 @@ from onnx import helper
 
 import intarsia as ort
 from intarsia.errors import InvalidGraph
-from intarsia.ops.re2 import PatternError, compiled
+from intarsia.ops import re2_automaton
+from intarsia.ops.re2 import Pattern, compiled
+from intarsia.ops.re2_syntax import PatternError
 
 WORDS = (
     "", "a", "abc", "ABC", "\u00e9", "\u00c9COLE", "12", "\u0663", "a1_", "a b", "a\tb", "a\nb", "\n", "\v", "stra\u00dfe",
@@ -88,6 +92,9 @@ REFUSED = {
     r"a{1001}": r"the repetition '\{1001\}' is not one of at most 1000",
     r"a{3,2}": r"the repetition '\{3,2\}' is not one of at most 1000",
     r"\x{110000}": "0x110000 is no character",
+    r"(?:a{100}){11}": "repetitions in repetitions are 1100 times, at position 14; at most 1000 may be",
+    "(" * 1001 + ")" * 1001: "groups are nested over 1000 deep",
+    r"(?:abcdefghijklmnopqrstuv|a){1000}": "it needs over 20,000 states",
 }
 
 
@@ -126,3 +133,36 @@ def test_what_is_refused(pattern: str) -> None:
 def test_the_error_names_the_pattern() -> None:
     with pytest.raises(InvalidGraph, match=r"pattern '\(a' is not a regular expression of RE2: a group is not closed"):
         ort.InferenceSession(model("(a"))
+
+
+# Patterns that take an engine which goes back to other ways time that doubles with every character, or grows as its cube.
+AMBIGUOUS = (
+    r"(a*)*b", r"(a|a)*b", r"(a|aa)+$b", r"(?:a?){30}a{30}b", r"(.*)(.*)(.*)(.*)=", r"(\w+\s?)+:", r"(a+)+\b!", r"((a?b?)*)*c",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", AMBIGUOUS)
+def test_time_grows_as_the_text(pattern: str) -> None:
+    """Counted in states that are found, each once, and characters that are looked up; 20,000 of them would else never end."""
+    found = compiled(pattern)
+    text = "a" * 20_000
+    assert not found.fullmatch(text)
+    assert list(found.longest_matches(text)) == []
+    assert sum(map(len, (found._automaton.forwards.known, found._automaton.backwards.known))) < 300
+
+
+def test_states_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a pattern has more of them than are kept: here which of the last twelve characters were an a."""
+    monkeypatch.setattr(re2_automaton, "_MOST_LOOKED_UP", 100)
+    found = Pattern("(?:a|b)*a(?:a|b){11}")
+    text = "".join(random.Random(0).choices("ab", k=5000))
+    assert [bool(found.fullmatch(text[:n])) for n in range(12, 4000, 7)] == [text[n - 12] == "a" for n in range(12, 4000, 7)]
+    assert len(found._automaton.forwards.known) <= 101
+
+
+def test_patterns_that_python_serves() -> None:
+    """One way at most to match any text: there is nothing to go back to."""
+    for pattern in (r"[a-z]+@[a-z]+\.com", r"\d{4}-\d\d", r"(?:ab)*c?", r"", r"(?i)key=\w*;", r"a(?:b|c|)", r"\pL\d*"):
+        assert isinstance(compiled(pattern).fullmatch.__self__, re.Pattern), pattern  # type: ignore[attr-defined]
+    for pattern in (r"a*a", r"(?:a*)*", r"(?:|a)b", r"[a-z.]+\.com", r"a{1,2}a", r"(?:a|ab)c", r"(?i)[\x{e9}]"):
+        assert not isinstance(compiled(pattern).fullmatch.__self__, re.Pattern), pattern  # type: ignore[attr-defined]

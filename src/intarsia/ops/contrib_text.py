@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import object_array
+from intarsia.ops.re2 import Pattern
 from intarsia.ops.registry import host_op, op
 from intarsia.ops.text import expression
 
@@ -31,7 +32,11 @@ def tokenizer(
     X: np.ndarray, *, mark: int, mincharnum: int, pad_value: str, separators: Sequence[str] | None = None,
     tokenexp: str | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """Tokens of each string of [C] or [N, C] along a new last axis, padded to the longest row by `pad_value`."""
+    """Tokens of each string of [C] or [N, C] along a new last axis, padded to the longest row by `pad_value`.
+
+    They are the longest matches of `tokenexp`, or what is left between the longest ones of one separator after the other. Where
+    a separator matches an empty string, as onnxruntime has it, the character behind is left out.
+    """
     if X.ndim not in (1, 2):
         raise k.DefinitionError(f"X has shape {list(X.shape)}; expected [C] or [N, C]")
     if (separators is None) == (tokenexp is None):
@@ -54,10 +59,8 @@ def tokenizer(
 
 def _splitter(separators: Sequence[str] | None, tokenexp: str | None, shortest: int) -> Callable[[str], list[str]]:
     if tokenexp is not None and tokenexp != ".":
-        found = expression(tokenexp).findall  # it has no groups
-        if shortest == 1:
-            return lambda text: list(filter(None, found(text)))
-        return lambda text: [token for token in found(text) if len(token) >= shortest]
+        matches = expression(tokenexp).longest_matches
+        return lambda text: [text[start:end] for start, end in matches(text) if end - start >= shortest]
     if tokenexp == "." or list(separators or ()) == [""]:
         if shortest > 1:
             raise k.DefinitionError(f"mincharnum is {shortest}; tokens of single characters are never as long")
@@ -67,10 +70,18 @@ def _splitter(separators: Sequence[str] | None, tokenexp: str | None, shortest: 
     def split(text: str) -> list[str]:
         pieces = [text]
         for pattern in patterns:
-            pieces = [piece for whole in pieces for piece in pattern.split(whole)]
-        return [piece for piece in pieces if piece and len(piece) >= shortest]
+            pieces = [piece for whole in pieces for piece in _between(pattern, whole) if len(piece) >= shortest]
+        return pieces
 
     return split
+
+
+def _between(separator: Pattern, text: str) -> Iterator[str]:
+    begin = 0
+    for start, end in separator.longest_matches(text):
+        yield text[begin:start]
+        begin = max(end, start + 1)
+    yield text[begin:]
 
 
 @op("WordConvEmbedding", 1, domain=DOMAIN)

@@ -1,244 +1,227 @@
-"""Regular expressions of RE2, which ONNX's RegexFullMatch takes, written as Python's.
+"""Regular expressions of RE2: whole matches (ONNX's RegexFullMatch) and longest ones (com.microsoft's Tokenizer).
 
-They differ: \\d, \\w and [[:alpha:]] hold ASCII only, \\pL and \\p{Lu} are categories of Unicode, flags hold from
-where they stand, and there is nothing that needs backtracking. What RE2 refuses is refused here.
-(Syntax: https://github.com/google/re2/wiki/Syntax)
+Time grows as the text does, whatever the pattern, as with RE2. Python's `re` backtracks: some patterns take it time that
+doubles with every character. It serves those for which there is one way at most to match any text (Brueggemann-Klein's strongly
+deterministic expressions), so that there is nothing to go back to; an automaton of ours serves the others (`re2_automaton`).
 """
 
 from __future__ import annotations
 
 import functools
 import re
-import sys
-import unicodedata
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-Ranges = tuple[tuple[int, int], ...]  # of code points, first and last
+from intarsia.ops.re2_automaton import Automaton
+from intarsia.ops.re2_syntax import Choice, Edge, Leaf, Node, PatternError, Ranges, Repeat, Series, parse
 
-_LAST = sys.maxunicode
-_MOST_REPEATS = 1000
-
-
-def _of(text: str) -> Ranges:
-    """Ranges written as pairs of characters."""
-    return tuple((ord(a), ord(b)) for a, b in zip(text[::2], text[1::2], strict=True))
-
-
-_DIGIT, _UPPER, _LOWER = _of("09"), _of("AZ"), _of("az")
-_WORD = (*_DIGIT, *_UPPER, *_of("__"), *_LOWER)
-_PERL = {"d": _DIGIT, "w": _WORD, "s": _of("\t\n\f\r  ")}
-_POSIX = {
-    "alnum": (*_DIGIT, *_UPPER, *_LOWER), "alpha": (*_UPPER, *_LOWER), "ascii": _of("\0\x7f"), "blank": _of("\t\t  "),
-    "cntrl": _of("\0\x1f\x7f\x7f"), "digit": _DIGIT, "graph": _of("!~"), "lower": _LOWER, "print": _of(" ~"),
-    "punct": _of("!/:@[`{~"), "space": _of("\t\r  "), "upper": _UPPER, "word": _WORD, "xdigit": (*_DIGIT, *_of("AFaf")),
-}  # fmt: skip
-_CONTROLS = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
+_MOST_PLACES = 256  # characters of a pattern, repetitions written out, up to which it is looked whether it is deterministic
+_MOST_DEPTH = 40  # and of groups in groups
+_SHORT = 64  # characters of the longest match up to which trying at every place is no search that grows by itself
 _IN_A_WORD = "[0-9A-Za-z_]"
 _EDGES = {
-    "A": r"\A", "z": r"\Z",
-    "b": f"(?:(?<={_IN_A_WORD})(?!{_IN_A_WORD})|(?<!{_IN_A_WORD})(?={_IN_A_WORD}))",
-    "B": f"(?:(?<={_IN_A_WORD})(?={_IN_A_WORD})|(?<!{_IN_A_WORD})(?!{_IN_A_WORD}))",
+    "begin": r"\A", "end": r"\Z", "line begin": "(?m:^)", "line end": "(?m:$)",
+    "word edge": f"(?:(?<={_IN_A_WORD})(?!{_IN_A_WORD})|(?<!{_IN_A_WORD})(?={_IN_A_WORD}))",
+    "no word edge": f"(?:(?<={_IN_A_WORD})(?={_IN_A_WORD})|(?<!{_IN_A_WORD})(?!{_IN_A_WORD}))",
 }  # fmt: skip
 
 
-class PatternError(ValueError):
-    """The pattern is none of RE2's, or one that is not supported."""
-
-
-@functools.lru_cache(256)
-def compiled(pattern: str) -> re.Pattern[str]:
-    """RE2's `pattern` for Python. It has no numbered groups.
+class Pattern:
+    """A compiled pattern.
 
     Raises:
         PatternError: it is not of RE2's syntax, or names a script (`\\p{Greek}`) or bytes (`\\C`), which are not supported.
     """
-    try:
-        return re.compile(_Translation(pattern).text())
-    except (PatternError, re.error, RecursionError) as error:
-        raise PatternError(f"pattern {pattern!r} is not a regular expression of RE2: {error}") from None
 
-
-class _Translation:
     def __init__(self, pattern: str) -> None:
-        self.pattern, self.at = pattern, 0
-        self.flags = frozenset[str]()
-        self.around: list[frozenset[str]] = []  # flags outside of the groups that are open
-        self.parts: list[str] = []
+        tree = parse(pattern)
+        self._tree = tree
+        python = re.compile(_text(tree)) if _is_deterministic(tree) else None
+        self.fullmatch: Callable[[str], Any] = python.fullmatch if python is not None else self._automaton.fullmatch
+        """What is true where the whole text matches."""
+        self._spans = python if python is not None and _is_found_by_trying(tree) else None
 
-    def text(self) -> str:
-        repeatable = repeated = False
-        while self.at < len(self.pattern):
-            if (count := self._repetition()) is not None:
-                if not repeatable or repeated:
-                    raise PatternError(f"there is nothing to repeat at position {self.at}")
-                self.parts.append(count)
-                repeated = True
-                continue
-            made = self._next()
-            repeatable, repeated = made not in ("(?:", "|", ""), False
-            self.parts.append(made)
-        if self.around:
-            raise PatternError("a group is not closed")
-        return "".join(self.parts)
+    @functools.cached_property
+    def _automaton(self) -> Automaton:
+        return Automaton(self._tree)
 
-    def _next(self) -> str:
-        c = self._take()
-        if c == "\\":
-            return self._escape()
-        if c == "[":
-            return self._class()
-        if c == "(":
-            return self._group()
-        if c == ")":
-            if not self.around:
-                raise PatternError(f"a group is closed that was not opened, at position {self.at - 1}")
-            self.flags = self.around.pop()
-            return ")"
-        if c == "|":
-            return "|"
-        if c == ".":
-            return "(?s:.)" if "s" in self.flags else r"[^\n]"
-        if c == "^":
-            return "(?m:^)" if "m" in self.flags else r"\A"
-        if c == "$":
-            return "(?m:$)" if "m" in self.flags else r"\Z"
-        return self._literal(c)
+    def longest_matches(self, text: str) -> Iterator[tuple[int, int]]:
+        """First and last place of the longest match at the first place that has one, and so on behind it. Behind an empty
+        match the next is looked for one character on."""
+        if self._spans is not None:
+            yield from (found.span() for found in self._spans.finditer(text))
+            return
+        automaton, behind = self._automaton, 0
+        for start in automaton.starts(text):
+            if start >= behind:
+                end = automaton.longest(text, start)
+                yield start, end
+                behind = max(end, start + 1)
 
-    def _take(self) -> str:
-        if self.at >= len(self.pattern):
-            raise PatternError("it ends in the middle")
-        self.at += 1
-        return self.pattern[self.at - 1]
 
-    def _matched(self, expression: str) -> re.Match[str] | None:
-        found = re.compile(expression).match(self.pattern, self.at)
-        self.at = found.end() if found else self.at
+@functools.lru_cache(256)
+def compiled(pattern: str) -> Pattern:
+    """RE2's `pattern`.
+
+    Raises:
+        PatternError: as `Pattern`; it names the pattern.
+    """
+    try:
+        return Pattern(pattern)
+    except PatternError as error:
+        raise PatternError(f"pattern {_shown(pattern)} is not a regular expression of RE2: {error}") from None
+
+
+def _shown(pattern: str) -> str:
+    return repr(pattern) if len(pattern) <= 200 else f"{pattern[:200]!r}... of {len(pattern):,} characters"
+
+
+def _text(node: Node) -> str:
+    """The pattern in Python's syntax, without groups that are numbered."""
+    if isinstance(node, Leaf):
+        return node.text
+    if isinstance(node, Edge):
+        return _EDGES[node.kind]
+    if isinstance(node, Repeat):
+        return f"(?:{_text(node.item)}){{{node.least},{'' if node.most is None else node.most}}}"
+    if isinstance(node, Choice):
+        return f"(?:{'|'.join(map(_text, node.items))})"
+    return "".join(map(_text, node.items))
+
+
+# --- patterns that match a text in one way at most --------------------------------------------------------------------
+
+
+class _AmbiguousError(Exception):
+    """A text may match in several ways, or the pattern is too large to tell."""
+
+
+def _is_deterministic(tree: Node) -> bool:
+    try:
+        _Places().of(tree, 0)
+    except _AmbiguousError:
+        return False
+    return True
+
+
+class _Ends:
+    """The places that a match may begin and end with, and whether it may be empty."""
+
+    def __init__(self, first: list[int], last: list[int], empty: bool) -> None:
+        self.first, self.last, self.empty = first, last, empty
+
+
+class _Places:
+    """Glushkov's automaton, whose states are the characters of the pattern: each character of a text leads to one at most."""
+
+    def __init__(self) -> None:
+        self.sets: list[Ranges] = []
+        self.following: list[list[int]] = []
+
+    def of(self, node: Node, depth: int) -> _Ends:
+        """Raises _AmbiguousError where a text could match in two ways."""
+        if depth > _MOST_DEPTH:
+            raise _AmbiguousError
+        if isinstance(node, Leaf):
+            return self._place(node)
+        if isinstance(node, Edge):
+            return _Ends([], [], True)
+        if isinstance(node, Choice):
+            return self._choice([self.of(item, depth + 1) for item in node.items])
+        if isinstance(node, Series):
+            found = _Ends([], [], True)
+            for item in node.items:
+                found = self._joined(found, self.of(item, depth + 1))
+            return found
+        return self._repeated(node, depth + 1)
+
+    def _place(self, leaf: Leaf) -> _Ends:
+        if leaf.ranges is None or len(self.sets) == _MOST_PLACES:
+            raise _AmbiguousError
+        self.sets.append(leaf.ranges)
+        self.following.append([])
+        return _Ends([len(self.sets) - 1], [len(self.sets) - 1], False)
+
+    def _apart(self, these: Iterable[int], those: Sequence[int]) -> None:
+        for a in these:
+            for b in those:
+                if a == b or not _are_disjoint(self.sets[a], self.sets[b]):
+                    raise _AmbiguousError
+
+    def _follow(self, before: Iterable[int], first: Sequence[int]) -> None:
+        for place in before:
+            self._apart(self.following[place], first)
+            self.following[place] += first
+
+    def _joined(self, a: _Ends, b: _Ends) -> _Ends:
+        self._follow(a.last, b.first)
+        if a.empty:
+            self._apart(a.first, b.first)
+        first = a.first + b.first if a.empty else a.first
+        return _Ends(first, a.last + b.last if b.empty else b.last, a.empty and b.empty)
+
+    def _choice(self, items: Sequence[_Ends]) -> _Ends:
+        if any(item.empty for item in items[:-1]):  # of two only the last is taken after the others, as the longest match asks
+            raise _AmbiguousError
+        for i, item in enumerate(items):
+            for other in items[:i]:
+                self._apart(item.first, other.first)
+        return _Ends([p for item in items for p in item.first], [p for item in items for p in item.last], items[-1].empty)
+
+    def _repeated(self, node: Repeat, depth: int) -> _Ends:
+        found = _Ends([], [], True)
+        for _ in range(node.least):
+            found = self._joined(found, self._never_empty(node.item, depth))
+        if node.most is None:
+            item = self._never_empty(node.item, depth)
+            self._follow(item.last, item.first)
+            return self._joined(found, _Ends(item.first, item.last, True))
+        optional = _Ends([], [], True)
+        for _ in range(node.most - node.least):
+            inner = self._joined(self._never_empty(node.item, depth), optional)
+            optional = _Ends(inner.first, inner.last, True)
+        return self._joined(found, optional)
+
+    def _never_empty(self, node: Node, depth: int) -> _Ends:
+        found = self.of(node, depth)
+        if found.empty:
+            raise _AmbiguousError
         return found
 
-    def _literal(self, text: str) -> str:
-        quoted = re.escape(text)
-        return f"(?i:{quoted})" if "i" in self.flags else quoted if len(text) == 1 else f"(?:{quoted})"
 
-    def _repetition(self) -> str | None:
-        found = self._matched(r"(?:[*+?]|\{(\d+)(?:,(\d*))?\})\??")
-        if found is None:
-            return None
-        least, most = found[1], found[2]
-        if least and (int(least) > _MOST_REPEATS or (most and not int(least) <= int(most) <= _MOST_REPEATS)):
-            raise PatternError(f"the repetition {found[0]!r} is not one of at most {_MOST_REPEATS}")
-        return found[0]
+@functools.lru_cache(4096)
+def _are_disjoint(a: Ranges, b: Ranges) -> bool:
+    if len(a) * len(b) <= 16:
+        return all(high < low or last < first for first, high in a for low, last in b) if a and b else True
+    parts = sorted([(*part, 0) for part in a] + [(*part, 1) for part in b])
+    ends = [-1, -1]
+    for low, high, which in parts:
+        if low <= ends[1 - which]:
+            return False
+        ends[which] = max(ends[which], high)
+    return True
 
-    def _group(self) -> str:
-        outside = self.flags
-        if self._matched(r"\?P?<\w+>") or not self._matched(r"\?"):
-            self.around.append(outside)
-            return "(?:"
-        found = self._matched(r"([imsU]*)(?:-([imsU]+))?([:)])")
-        if found is None or not (found[1] or found[2] or found[3] == ":"):
-            raise PatternError(f"a group begins with what RE2 does not know, at position {self.at}")
-        self.flags = (self.flags | set(found[1])) - set(found[2] or "")
-        if found[3] == ")":
-            return ""
-        self.around.append(outside)
-        return "(?:"
 
-    # --- escapes and classes ---
+def _is_found_by_trying(tree: Node) -> bool:
+    """Whether looking for a match from every place in turn takes time that grows as the text does: no match that fails has
+    read far. One of any length is one character over and over, which does not fail."""
+    if isinstance(tree, Repeat) and isinstance(tree.item, Leaf) and tree.least <= 1 and tree.most is None:
+        return True
+    longest = _longest(tree)
+    return longest is not None and longest <= _SHORT
 
-    def _escape(self) -> str:
-        if self._matched("Q"):
-            end = self.pattern.find(r"\E", self.at)
-            text = self.pattern[self.at : end if end >= 0 else None]
-            self.at = end + 2 if end >= 0 else len(self.pattern)
-            return "".join(map(self._literal, text))
-        c = self._take()
-        if c in _EDGES:
-            return _EDGES[c]
-        self.at -= 1
-        ranges = self._named()
-        return self._literal(chr(self._code())) if ranges is None else self._one_of(ranges, False)
 
-    def _named(self) -> Ranges | None:
-        """The class that follows a backslash, if it is one."""
-        if found := self._matched("[dwsDWS]"):
-            ranges = _PERL[found[0].lower()]
-            return ranges if found[0].islower() else _others(ranges)
-        if found := self._matched(r"([pP])(?:\{(\^?)(\w+)\}|(\w))"):
-            ranges = _category(found[3] or found[4])
-            return ranges if (found[1] == "p") != bool(found[2]) else _others(ranges)
+def _longest(node: Node) -> int | None:
+    """Characters of the longest match; None: no limit."""
+    if isinstance(node, Leaf):
+        return 1
+    if isinstance(node, Edge):
+        return 0
+    if isinstance(node, Repeat):
+        once = _longest(node.item)
+        return None if once is None or node.most is None else once * node.most
+    sizes = [_longest(item) for item in node.items]
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes):
         return None
-
-    def _code(self) -> int:
-        """The character that follows a backslash."""
-        if found := self._matched(r"x\{([0-9A-Fa-f]+)\}|x([0-9A-Fa-f]{2})"):
-            code = int(found[1] or found[2], 16)
-        elif found := self._matched("0[0-7]{0,2}|[1-7][0-7]{1,2}"):
-            code = int(found[0], 8)
-        else:
-            c = self._take()
-            if c not in _CONTROLS and (c.isalnum() or c == "_" or not c.isascii()):
-                raise PatternError(f"the escape \\{c} is not supported, at position {self.at - 2}")
-            code = ord(_CONTROLS.get(c, c))
-        if code > _LAST:
-            raise PatternError(f"{code:#x} is no character")
-        return code
-
-    def _class(self) -> str:
-        negated, ranges, first = bool(self._matched(r"\^")), list[tuple[int, int]](), True
-        while first or not self._matched(r"\]"):
-            first = False
-            if found := self._matched(r"\[:(\^?)(\w+):\]"):
-                if found[2] not in _POSIX:
-                    raise PatternError(f"there is no class {found[0]}")
-                ranges += _others(_POSIX[found[2]]) if found[1] else _POSIX[found[2]]
-                continue
-            escaped = bool(self._matched(r"\\"))
-            named = self._named() if escaped else None
-            if named is not None:
-                ranges += named
-                continue
-            low = self._code() if escaped else ord(self._take())
-            high = low
-            if self._matched(r"-(?!\])"):
-                high = self._code() if self._matched(r"\\") else ord(self._take())
-            if high < low:
-                raise PatternError(f"the range {chr(low)}-{chr(high)} is empty, at position {self.at}")
-            ranges.append((low, high))
-        return self._one_of(ranges, negated)
-
-    def _one_of(self, ranges: Sequence[tuple[int, int]], negated: bool) -> str:
-        inside = "".join(f"\\U{a:08x}" if a == b else f"\\U{a:08x}-\\U{b:08x}" for a, b in ranges)
-        text = f"[{'^' if negated else ''}{inside}]" if inside else "(?!)"
-        return f"(?i:{text})" if "i" in self.flags else text
-
-
-def _others(ranges: Sequence[tuple[int, int]]) -> Ranges:
-    """All code points outside of them."""
-    found, start = [], 0
-    for low, high in sorted(ranges):
-        if low > start:
-            found.append((start, low - 1))
-        start = max(start, high + 1)
-    return (*found, (start, _LAST)) if start <= _LAST else tuple(found)
-
-
-@functools.cache
-def _category(name: str) -> Ranges:
-    """The code points of a general category of Unicode, or of all that begin with a letter."""
-    if name == "Any":
-        return ((0, _LAST),)
-    found: list[tuple[int, int]] = []
-    for same, run in groupby(enumerate(_categories()), key=lambda pair: pair[1].startswith(name)):
-        if same:
-            codes = [code for code, _ in run]
-            found.append((codes[0], codes[-1]))
-    if not found or len(name) > 2:
-        raise PatternError(
-            f"{name!r} is no general category of Unicode (scripts are not supported: write ranges of characters)"
-        )
-    return tuple(found)
-
-
-@functools.cache
-def _categories() -> tuple[str, ...]:
-    return tuple(map(unicodedata.category, map(chr, range(_LAST + 1))))
+    return max(known, default=0) if isinstance(node, Choice) else sum(known)

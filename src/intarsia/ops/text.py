@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -18,7 +17,8 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import object_array
-from intarsia.ops.re2 import PatternError, compiled
+from intarsia.ops.re2 import Pattern, compiled
+from intarsia.ops.re2_syntax import PatternError
 from intarsia.ops.registry import host_op
 
 _REASON = "strings are Python objects on the host"
@@ -82,7 +82,7 @@ def _match_type(X: TensorType, *, pattern: str) -> TensorType:
     return TensorType(DType.BOOL, X.shape)
 
 
-def expression(pattern: str) -> re.Pattern[str]:
+def expression(pattern: str) -> Pattern:
     """`re2.compiled`, whose errors are those of definitions."""
     try:
         return compiled(pattern)
@@ -98,7 +98,7 @@ def _matcher(pattern: str) -> Callable[[np.ndarray], np.ndarray]:
         numbers = _repeated(items)
         if numbers is None:
             return np.fromiter(map(match, items), np.bool_, len(items)).reshape(X.shape)
-        matched = {s: match(s) is not None for s in numbers}
+        matched = {s: bool(match(s)) for s in numbers}
         return np.fromiter(map(matched.__getitem__, items), np.bool_, len(items)).reshape(X.shape)
 
     return matches
