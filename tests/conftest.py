@@ -10,6 +10,7 @@ import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="a minute: of each file the first test and one in 40")
     parser.addoption("--passed-to", type=Path, metavar="FILE", help="write the names of the tests that pass into this file")
     parser.addoption("--without", type=Path, metavar="FILE", help="leave out the tests that such a file names")
+    parser.addoption("--guard-cases", type=int, default=10_000, help="runs in tests/guard (default: 10,000), about as many")
+    parser.addoption("--guard-seed", type=int, default=0, help="what they are made of depends on this number (default: 0)")
     parser.addoption("--stress-seconds", type=float, default=20.0, help="how long tests/stress goes on (default: 20)")
     parser.addoption("--stress-seed", type=int, default=0, help="what its threads choose depends on this number (default: 0)")
 
@@ -79,6 +82,19 @@ class _Passed:
 
     def pytest_sessionfinish(self) -> None:
         self.path.write_text("".join(f"{name}\n" for name in self.passed if name not in self.failed))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What tests/guard covered, where it ran, in whatever process."""
+    reports = [r for found in terminalreporter.stats.values() for r in found if getattr(r, "when", "") == "call"]
+    found = [value for report in reports for name, value in report.user_properties if name == "guarded"]
+    if found:
+        sys.path.append(str(Path(__file__).parent / "guard"))
+        from coverage_summary import lines
+
+        terminalreporter.section("memory guarded by pages without access")
+        for line in lines(found):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture

@@ -41,4 +41,4 @@ An x: drawn in every position where ONNX allows it; a word: there alone; none: t
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "guard")]
