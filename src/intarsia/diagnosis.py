@@ -6,14 +6,13 @@ import json
 import os
 import platform
 import re
-import stat
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intarsia.codegen.cache import cache_directory, cache_enabled, get_cache
+from intarsia.codegen.cache import cache_directory, cache_enabled, get_cache, unsafe_folder
 from intarsia.codegen.cores import available_cores, cpu_quota, memory_limit
 from intarsia.errors import IntarsiaError, nearest
 from intarsia.partition.table import format_table
@@ -29,6 +28,7 @@ ERROR, WARNING = "error", "warning"
 ENVIRONMENT: dict[str, str] = {
     "INTARSIA_CACHE": "0: nothing is kept on disk",
     "INTARSIA_CACHE_DIR": "where compiled code is kept",
+    "INTARSIA_CACHE_READ_ONLY": "1: the cache is somebody else's, who is trusted, and nothing is written there",
     "INTARSIA_PROGRAM_CACHE": "0: sessions do not start from the cache",
     "INTARSIA_COMPILER_PROCESSES": "the most processes that compile at once; 0: none, the session's own process does",
     "INTARSIA_CPU_FEATURES": "instructions of the CPU that are used",
@@ -301,6 +301,11 @@ def _cache(problems: list[Problem]) -> dict[str, Any]:
     if not cache_enabled():
         return {"directory": str(directory), "state": "off: INTARSIA_CACHE says so"}
     store = get_cache()
+    why = "" if store.shared else unsafe_folder(str(directory))
+    if why:
+        message = f"the cache {directory} is not used: {why}, and it holds machine code that this user runs"
+        problems.append(Problem("open-cache", WARNING, message, f"chmod go-w {directory}"))
+        return {"directory": str(directory), "state": f"not used: {why}"}
     entries = store.entries()
     damaged = store.damaged(_READ_NBYTES)
     if damaged:
@@ -312,9 +317,6 @@ def _cache(problems: list[Problem]) -> dict[str, Any]:
         problems.append(
             Problem("read-only-cache", WARNING, message, "set INTARSIA_CACHE_DIR to a directory that can be written")
         )
-    if _others_may_write(directory):
-        message = f"others may write to the cache {directory}, which holds machine code that this user runs"
-        problems.append(Problem("open-cache", WARNING, message, f"chmod go-w {directory}"))
     free = store.free_nbytes()
     if free < (1 << 30):
         message = f"the disk of the cache has {free >> 20} MiB left: large models are not kept"
@@ -334,13 +336,6 @@ def _writable(directory: Path) -> tuple[bool, str]:
     if not folder.is_dir():
         return False, f"{folder} is not a folder"
     return (True, "") if os.access(folder, os.W_OK | os.X_OK) else (False, f"no permission to write to {folder}")
-
-
-def _others_may_write(directory: Path) -> bool:
-    try:
-        return os.name == "posix" and bool(directory.stat().st_mode & stat.S_IWOTH)
-    except OSError:
-        return False
 
 
 def _environment(variables: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:

@@ -8,14 +8,21 @@ changed in place: a key is the hash of all that its payload depends on.
 Directory: INTARSIA_CACHE_DIR, else the user's cache directory (XDG_CACHE_HOME/intarsia or ~/.cache/intarsia;
 ~/Library/Caches/intarsia on macOS; %LOCALAPPDATA%\\intarsia\\cache on Windows). INTARSIA_CACHE=0 turns it off.
 A directory that cannot be written is reported once, and work goes on without it.
+
+Entries hold machine code: who can write them can run code as this user. So the directory is made for its user alone, one that
+another user has, or that others may write to, is not used, and neither is an entry of that kind, nor anything that is no
+regular file; a warning says so once. INTARSIA_CACHE_READ_ONLY=1 is for a directory that somebody else fills for many: nothing
+is written there, and what it holds is trusted. (Windows gives folders of a user to that user alone, and is not asked.)
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import logging
 import os
+import stat
 import struct
 import sys
 import time
@@ -53,6 +60,10 @@ _LARGE_PAGE, _SMALL_PAGES = 2 << 20, 1 << 16
 _MOST_PIECES = 512
 # An entry's time of use is renewed at most this often, to spare the disk.
 _TOUCH_SECONDS = 3600.0
+# An entry is opened so that links are not followed, and nothing waits for who writes to a pipe.
+_READ = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+_OPEN_TO_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_READ_ONLY = "INTARSIA_CACHE_READ_ONLY"
 
 
 def cache_directory() -> Path:
@@ -78,7 +89,11 @@ def _directory() -> str:
 
 def cache_enabled() -> bool:
     """False where INTARSIA_CACHE says 0, off, false or no."""
-    return os.environ.get("INTARSIA_CACHE", "1").strip().lower() not in ("0", "off", "false", "no")
+    return _is_on(os.environ.get("INTARSIA_CACHE", "1"))
+
+
+def _is_on(text: str) -> bool:
+    return text.strip().lower() not in ("0", "off", "false", "no")
 
 
 def content_key(*parts: str | bytes) -> str:
@@ -110,14 +125,29 @@ class CacheEntry:
 
 
 class DiskCache:
-    """get and put of bytes by key. `directory` None is a cache that holds nothing."""
+    """get and put of bytes by key. `directory` None is a cache that holds nothing.
 
-    def __init__(self, directory: str | Path | None, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
+    Args:
+        shared: read-only: whoever filled the directory is trusted.
+
+    Attributes:
+        refused: why the directory is not used; "" where it is.
+    """
+
+    def __init__(self, directory: str | Path | None, max_bytes: int = DEFAULT_MAX_BYTES, *, shared: bool = False) -> None:
         self._folder = None if directory is None else os.fspath(directory)
         self.max_bytes = max_bytes
         self._lock = forks.lock()
-        self._writable = directory is not None
-        self._pruned = False
+        self.shared = shared
+        self._writable = directory is not None and not shared
+        self._pruned = self._warned = False
+        self.refused = "" if self._folder is None or shared else unsafe_folder(self._folder)
+        if self.refused:
+            logger.warning(
+                "the cache %s is not used: %s (it holds machine code); chmod go-w, or set INTARSIA_CACHE_DIR to another, or "
+                "%s=1 where who fills it is to be trusted", directory, self.refused, _READ_ONLY,
+            )  # fmt: skip
+            self._folder, self._writable = None, False
 
     @property
     def place(self) -> str:
@@ -138,24 +168,49 @@ class DiskCache:
             return None
         path = self._path(key)
         try:
-            with open(path, "rb", buffering=0) as file:
+            file, status = self._opened(path)
+            with file:
                 data = file.read()
-                used = os.fstat(file.fileno()).st_mtime
         except OSError:
             return None
         payload = _payload(data)
         if payload is None:
             logger.warning("the cache entry %s is damaged: it is removed and will be made anew", path)
-            _remove(path)
+            self._remove(path)
             return None
-        if time.time() - used > _TOUCH_SECONDS:
+        if time.time() - status.st_mtime > _TOUCH_SECONDS and self._writable:
             with contextlib.suppress(OSError):
                 os.utime(path)
         return payload
 
+    def _opened(self, path: str) -> tuple[BinaryIO, os.stat_result]:
+        """An entry's file. Raises OSError where there is none that may be trusted."""
+        try:
+            handle = os.open(path, _READ)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                self._refuse(path, "it is a symbolic link")
+            raise
+        status = os.fstat(handle)
+        why = "it is no regular file" if not stat.S_ISREG(status.st_mode) else "" if self.shared else _unsafe(status)
+        if why:
+            os.close(handle)
+            self._refuse(path, why)
+            raise PermissionError(errno.EACCES, why)
+        return os.fdopen(handle, "rb", buffering=0), status
+
+    def _refuse(self, path: str, why: str) -> None:
+        with self._lock:
+            first, self._warned = not self._warned, True
+        if first:
+            logger.warning(
+                "the cache entry %s is not used: %s (entries hold machine code; %s=1 trusts those of others); no more is said "
+                "of such entries", path, why, _READ_ONLY,
+            )  # fmt: skip
+
     def has(self, key: str) -> bool:
         """Whether there is an entry under `key`; it may be damaged."""
-        return self._folder is not None and os.path.exists(self._path(key))
+        return self._folder is not None and os.path.isfile(self._path(key))
 
     def open(self, key: str) -> tuple[BinaryIO, int] | None:
         """A file at the beginning of the payload stored under `key`, to be closed by the caller, and the payload's length.
@@ -165,7 +220,7 @@ class DiskCache:
         if self._folder is None:
             return None
         try:
-            file = open(self._path(key), "rb", buffering=0)  # noqa: SIM115
+            file, _ = self._opened(self._path(key))
         except OSError:
             return None
         head = file.read(_HEADER.size)
@@ -193,7 +248,7 @@ class DiskCache:
         if left or digest.digest() != checksum:
             path = self._path(key)
             logger.warning("the cache entry %s is damaged: it is removed and will be made anew", path)
-            _remove(path)
+            self._remove(path)
             return False
         self.put(f"checked-{key}", _state(file))
         return True
@@ -242,7 +297,7 @@ class DiskCache:
         nbytes = sum(memoryview(part).nbytes for part in parts)
         try:
             folder = os.path.dirname(path)
-            os.makedirs(folder, exist_ok=True)
+            make_folder(self._folder, folder)
             temporary = os.path.join(folder, f".tmp-{os.getpid()}-{os.urandom(8).hex()}")
             handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
             try:
@@ -257,7 +312,10 @@ class DiskCache:
                 if not (isinstance(error, PermissionError) and os.path.exists(path)):
                     raise
         except OSError as error:
-            self._give_up(error)
+            if os.path.isdir(path) and not os.path.islink(path):
+                self._refuse(path, "it is a folder")
+            else:
+                self._give_up(error)
             return False
         self._prune_once()
         if nbytes > _LARGE_NBYTES:
@@ -271,6 +329,8 @@ class DiskCache:
 
     def free_nbytes(self) -> int:
         """Free space of the disk that the cache lies on; a very large number where the system does not say."""
+        if self._folder is None:
+            return sys.maxsize
         try:
             status = os.statvfs(self._existing_folder())
         except (AttributeError, OSError):
@@ -286,7 +346,7 @@ class DiskCache:
 
     def used(self, key: str) -> None:
         """Note that an entry was used, so that `prune` keeps it for longer."""
-        if self._folder is not None:
+        if self._folder is not None and self._writable:
             with contextlib.suppress(OSError):
                 os.utime(self._path(key))
 
@@ -295,7 +355,7 @@ class DiskCache:
         found = []
         for path in self._files():
             with contextlib.suppress(OSError):
-                status = os.stat(path)
+                status = os.lstat(path)
                 found.append(CacheEntry(os.path.basename(path), status.st_size, max(status.st_mtime, status.st_atime)))
         return sorted(found, key=lambda entry: (entry.last_used, entry.key))
 
@@ -305,7 +365,7 @@ class DiskCache:
 
     def clear(self) -> int:
         """Remove every entry; returns how many were removed."""
-        return sum(_remove(path) for path in list(self._files()))
+        return sum(self._remove(path) for path in list(self._files()))
 
     def damaged(self, max_bytes: int | None = None) -> list[str]:
         """Keys of entries whose content is damaged; of those used last, up to `max_bytes` are read. Nothing is changed."""
@@ -338,7 +398,7 @@ class DiskCache:
                 continue
             if _payload(data) is None:
                 damaged.append(os.path.basename(path))
-                _remove(path)
+                self._remove(path)
         return damaged
 
     def prune(self, max_bytes: int | None = None) -> int:
@@ -346,17 +406,20 @@ class DiskCache:
         limit = self.max_bytes if max_bytes is None else max_bytes
         for path in self._files(temporary=True):
             with contextlib.suppress(OSError):
-                if time.time() - os.stat(path).st_mtime > _STALE_SECONDS:
-                    _remove(path)
+                if time.time() - os.lstat(path).st_mtime > _STALE_SECONDS:
+                    self._remove(path)
         entries = self.entries()
         total, removed = sum(entry.nbytes for entry in entries), 0
         for entry in entries:
             if total <= limit:
                 break
             total -= entry.nbytes
-            removed += _remove(self._path(entry.key))
+            removed += self._remove(self._path(entry.key))
         self._note_pruned()
         return removed
+
+    def _remove(self, path: str) -> bool:
+        return not self.shared and _remove(path)
 
     def _path(self, key: str) -> str:
         assert self._folder is not None
@@ -368,7 +431,8 @@ class DiskCache:
         if self._folder is None:
             return
         with contextlib.suppress(OSError):
-            folders = [entry.path for entry in os.scandir(self._folder) if len(entry.name) <= 2 and entry.is_dir()]
+            every = (entry for entry in os.scandir(self._folder) if len(entry.name) <= 2)
+            folders = [entry.path for entry in every if entry.is_dir(follow_symlinks=False)]
             for folder in folders:
                 yield from (entry.path for entry in os.scandir(folder) if entry.name.startswith(".tmp-") == temporary)
 
@@ -397,7 +461,10 @@ class DiskCache:
             return False
 
     def _note_pruned(self) -> None:
-        with contextlib.suppress(OSError), open(self._mark(), "ab"):
+        flags = os.O_WRONLY | os.O_CREAT | _READ & ~os.O_RDONLY
+        if not self._writable:
+            return
+        with contextlib.suppress(OSError), os.fdopen(os.open(self._mark(), flags, 0o600), "ab"):
             os.utime(self._mark())
 
     def _mark(self) -> str:
@@ -422,8 +489,8 @@ def start_in_file(alignment: int) -> int:
 
 
 def get_cache() -> DiskCache:
-    """The process's cache for the directory and the switch that the environment names now."""
-    return _cache(_directory() if cache_enabled() else None)
+    """The process's cache for the directory and the switches that the environment names now."""
+    return _cache(_directory() if cache_enabled() else None, _is_on(os.environ.get(_READ_ONLY) or "0"))
 
 
 def cached(key: str, make: Callable[[], bytes]) -> bytes:
@@ -437,8 +504,47 @@ def cached(key: str, make: Callable[[], bytes]) -> bytes:
 
 
 @functools.cache
-def _cache(directory: str | None) -> DiskCache:
-    return DiskCache(directory)
+def _cache(directory: str | None, shared: bool) -> DiskCache:
+    if directory is not None and not shared and not os.environ.get("INTARSIA_CACHE_DIR"):
+        _close_folder(directory)
+    return DiskCache(directory, shared=shared)
+
+
+def _unsafe(status: os.stat_result) -> str:
+    """Why what has this owner and mode may not be trusted; "" where it may. What root owns, root could do otherwise."""
+    if os.name == "nt":
+        return ""
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to another user ({status.st_uid})"
+    return "others may write to it" if status.st_mode & _OPEN_TO_OTHERS else ""
+
+
+def unsafe_folder(folder: str) -> str:
+    """As `_unsafe`, of the cache's own folder. Where only who made an entry can replace it, entries are looked at alone."""
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return ""  # it is not there yet, or cannot be read
+    if os.name != "nt" and status.st_mode & stat.S_ISVTX and status.st_uid in (os.geteuid(), 0):
+        return ""
+    return _unsafe(status)
+
+
+def _close_folder(folder: str) -> None:
+    """Take away what others may do with the user's own folder in the usual place, which a wide umask has allowed."""
+    with contextlib.suppress(OSError):
+        status = os.stat(folder)
+        if os.name != "nt" and status.st_uid == os.geteuid() and status.st_mode & _OPEN_TO_OTHERS:
+            os.chmod(folder, 0o700)
+
+
+def make_folder(cache: str, folder: str) -> None:
+    """Make the cache's folder, for its user alone, and one in it."""
+    if not os.path.isdir(folder):
+        os.makedirs(os.path.dirname(cache) or ".", exist_ok=True)
+        for each in (cache, folder):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(each, 0o700)
 
 
 def _blocks(parts: Sequence[bytes | memoryview], scattered_nbytes: int) -> Iterator[list[memoryview]]:
@@ -490,11 +596,13 @@ def _payload(data: bytes) -> bytes | None:
 
 def _read_unnoticed(path: str) -> bytes:
     """A file's bytes; its time of access stays as it was, where the system can do that."""
-    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
     try:
-        handle = os.open(path, flags | getattr(os, "O_NOATIME", 0))
+        handle = os.open(path, _READ | getattr(os, "O_NOATIME", 0))
     except PermissionError:  # O_NOATIME is for the file's owner
-        handle = os.open(path, flags)
+        handle = os.open(path, _READ)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise PermissionError(errno.EACCES, "no regular file")
     with os.fdopen(handle, "rb") as file:
         return file.read()
 

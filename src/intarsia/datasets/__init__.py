@@ -27,10 +27,11 @@ def get_example(name: str) -> str:
     """
     if name not in _EXAMPLES:
         raise NoSuchFile(f"Unable to find example {name!r}; {nearest(str(name), _EXAMPLES)}")
-    from intarsia.codegen.cache import cache_directory
+    from intarsia.codegen.cache import cache_directory, make_folder
 
     data = _EXAMPLES[name]().SerializeToString()
     try:
+        make_folder(str(cache_directory()), str(cache_directory() / "datasets"))
         return _written(cache_directory() / "datasets", name, data)
     except OSError:  # a cache that cannot be written
         return _written(Path(tempfile.mkdtemp(prefix="intarsia-")), name, data)
@@ -39,7 +40,6 @@ def get_example(name: str) -> str:
 def _written(folder: Path, name: str, data: bytes) -> str:
     path = folder / name
     if not path.is_file() or path.read_bytes() != data:
-        folder.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f"{name}.{os.getpid()}")
         temporary.write_bytes(data)
         temporary.replace(path)
