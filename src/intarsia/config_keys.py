@@ -78,6 +78,12 @@ SESSION_KEYS: dict[str, ConfigKey] = {
         "ignore,warn,error",
     ),
     "session.memory_limit_mib": ConfigKey("0", "the most memory for intermediate tensors; 0: no limit", True, "int"),
+    "untrusted.model_mib": _int("1024", "of untrusted sessions: the largest model", True),
+    "untrusted.nodes": _int("100000", "of untrusted sessions: the most nodes, calls of functions written out", True),
+    "untrusted.nesting": _int("16", "of untrusted sessions: subgraphs in subgraphs", True),
+    "untrusted.memory_mib": _int("2048", "of untrusted sessions: session.memory_limit_mib, where that is 0", True),
+    "untrusted.output_mib": _int("512", "of untrusted sessions: the largest results of a run", True),
+    "untrusted.seconds": _int("60", "of untrusted sessions: the longest making of a session, and the longest run", True),
     "partition.shapes_on_host": _flag("1", "keep integer shape arithmetic off devices with their own memory", True),
     "session.disable_cpu_ep_fallback": _flag("0", "an error when a node would run on a CPU that was not named", True),
     "session.provider_fallback": _text(
@@ -196,7 +202,7 @@ RUN_KEYS: dict[str, ConfigKey] = {
     "qnn.lora_config": _text("Qualcomm"),
 }
 
-_FAMILIES = ("session.", "optimization.", "partition.", "mlas.", "ep.", "memory.", "qnn.")
+_FAMILIES = ("session.", "untrusted.", "optimization.", "partition.", "mlas.", "ep.", "memory.", "qnn.")
 _LIMIT = 1024  # characters of a key, as in onnxruntime
 
 

@@ -91,6 +91,7 @@ class SessionOptions(Settings):
     log_verbosity_level: int
     logid: str
     optimized_model_filepath: str
+    untrusted: bool
     use_deterministic_compute: bool
     use_per_session_threads: bool
     whitelisted_data_folders: str
@@ -112,6 +113,7 @@ class SessionOptions(Settings):
         "log_verbosity_level": Property(0, "no effect: there is one level of verbose records"),
         "logid": Property("", "prefix of this session's log lines"),
         "optimized_model_filepath": Property("", "write the optimised model there"),
+        "untrusted": Property(False, "the model is a stranger's: strict checks, no files or machine code of its, and limits"),
         "use_deterministic_compute": Property(False, "the same bits in every run, with any number of threads"),
         "use_per_session_threads": Property(True, "no effect: threads are shared by the process"),
         "whitelisted_data_folders": Property("", "further folders that external data may lie in, separated by semicolons"),

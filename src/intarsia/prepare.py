@@ -19,6 +19,7 @@ from intarsia.feeds import converted
 from intarsia.graph.dims import Dim, Expr, fresh_symbol, symbols_of, written_name
 from intarsia.graph.dtypes import DType
 from intarsia.graph.external import ExternalFiles
+from intarsia.graph.leniency import overlook, strictly
 from intarsia.graph.load import load
 from intarsia.graph.model import Constant, Graph, Node, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.options import SessionOptions
@@ -34,10 +35,15 @@ def load_model(source: Any, options: SessionOptions) -> Graph:
 
     Raises:
         InvalidArgument: `source` is nothing that can be loaded, or an override names nothing in the model.
-        NoSuchFile, InvalidProtobuf, InvalidGraph, ExternalDataError: as `graph.load`.
+        NoSuchFile, InvalidProtobuf, InvalidGraph, ExternalDataError: as `graph.load`, and as `untrusted.check_graph`.
     """
     folder = options.config("session.model_external_initializers_file_folder_path")
-    graph = with_imports(load(source, base_dir=folder or None, external=_external_files(options)))
+    with strictly(options.untrusted):
+        graph = with_imports(load(source, base_dir=folder or None, external=_external_files(options)))
+    if options.untrusted:
+        from intarsia.untrusted import check_graph
+
+        check_graph(graph, options)
     if graph.metadata.ir_version < 4:  # before IR version 4 every initializer had to be listed as an input too
         graph.overridable = []
     sizes = {**_denoted(source, graph, options.denotation_overrides), **options.free_dimension_overrides}
@@ -57,7 +63,7 @@ def with_imports(graph: Graph) -> Graph:
     missing = {domain: _RELEASED[domain] for domain in sorted(used & _RELEASED.keys() - graph.opset_imports.keys() - own)}
     if missing:
         listed = ", ".join(f"{domain or 'ai.onnx'} (taken as version {version})" for domain, version in missing.items())
-        logger.warning("%s does not import operator sets that it uses: %s", graph.metadata.path or "the model", listed)
+        overlook(logger, f"{graph.metadata.path or 'the model'} does not import operator sets that it uses: {listed}")
         graph.opset_imports = {**graph.opset_imports, **missing}
     return graph
 
@@ -73,9 +79,14 @@ def _add_domains(nodes: Sequence[Node], domains: set[str]) -> None:
 
 def _external_files(options: SessionOptions) -> Callable[[Path | None, str], ExternalFiles]:
     """What finds external data: in memory where it was given, nowhere for tensors that are replaced, else in files."""
+    kind = ExternalFiles
+    if options.untrusted:
+        from intarsia.untrusted import NoFiles
+
+        kind = NoFiles
     allowed = [folder for folder in options.whitelisted_data_folders.split(";") if folder]
     return functools.partial(
-        ExternalFiles, contents=options.external_files, unread=options.initializers.keys(), allowed=allowed
+        kind, contents=options.external_files, unread=options.initializers.keys(), allowed=allowed
     )
 
 
@@ -252,7 +263,8 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
     if options.optimized_model_filepath:
         _save(restored(standardize(result.graph)), options)
     inferred = infer(result.graph, operators).graph
-    _check_outputs(inferred)
+    with strictly(options.untrusted):
+        _check_outputs(inferred)
     return inferred
 
 
@@ -287,4 +299,4 @@ def _check_outputs(graph: Graph) -> None:
         )
         if not (declared.dtype.is_floating and found.dtype.is_floating):
             raise InvalidGraph(message)
-        logger.warning("%s", message)
+        overlook(logger, message)

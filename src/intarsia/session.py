@@ -99,6 +99,12 @@ class InferenceSession(SessionApi, SessionDebug):
         self._fallback_lock = forks.lock()
         self._operators = self._sess_options.operators_in_force(kwargs.get("new_ops"))
         is_path = isinstance(path_or_bytes, (str, os.PathLike))
+        check = self._sess_options.check_cancelled
+        if self._sess_options.untrusted:
+            from intarsia import untrusted
+
+            path_or_bytes = untrusted.checked_source(path_or_bytes, self._sess_options)
+            check = untrusted.watch_of(self._sess_options)
         self._model_path = os.fspath(path_or_bytes) if is_path else None
         self._source: Any = path_or_bytes
         self._efficient = False
@@ -108,9 +114,9 @@ class InferenceSession(SessionApi, SessionDebug):
         self._identity = identity(path_or_bytes)
         self._profile: Profile | None = None
         start_ns = time.perf_counter_ns()
-        with progress.reported(self._sess_options.progress_callback, self._sess_options.check_cancelled):
+        with progress.reported(self._sess_options.progress_callback, check):
             progress.step("load")
-            if reads_config(kwargs.get("read_config_from_model")):
+            if reads_config(kwargs.get("read_config_from_model"), self._sess_options):
                 from intarsia import prepare
 
                 self._sess_options = prepare.configured(self._graph(), self._sess_options)
@@ -302,6 +308,7 @@ class InferenceSession(SessionApi, SessionDebug):
             "a dimension's denotation": repr(sorted(options.denotation_overrides.items())),
             "a configuration entry": repr(sorted(options.config_entries().items())),
             "folders that may be read": options.whitelisted_data_folders,
+            "trust": repr(options.untrusted),
         }
         return warm_start(self._source, options, settings)
 
@@ -472,6 +479,8 @@ class InferenceSession(SessionApi, SessionDebug):
     ) -> list[Any]:  # fmt: skip
         if isinstance(output_names, str):
             raise WrongType(f"output_names: expected a list of names, got {output_names!r}; write [{output_names!r}]")
+        if self._sess_options.untrusted and (run is None or run.timeout is None):
+            return self._run_untrusted(model, inputs, output_names, run, stay)
         if run is not None:
             run.check()
         start = time.perf_counter_ns()
@@ -487,6 +496,8 @@ class InferenceSession(SessionApi, SessionDebug):
                 results = model.run_some(wanted, inputs, run, stay)
         finally:
             CURRENT_RUN.reset(token)
+        if self._sess_options.untrusted:
+            self._check_results(results)
         self._note("model_run", start)
         if self._tells or (run is not None and run.options is not None):
             self._tell(wanted, inputs, run, start)

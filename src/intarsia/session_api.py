@@ -271,7 +271,24 @@ class SessionApi(SessionReports):
 
         return with_adapters(feed, self._reader.values, options.adapters), True
 
-    def _run_timed(self, model: Any, inputs: list[Any], names: Any, options: RunOptions | None, timeout: float) -> list[Any]:
+    def _run_untrusted(
+        self, model: Any, inputs: list[Any], names: Any, run: RunContext | None, stay: frozenset[str]
+    ) -> list[Any]:
+        """A run of an untrusted session that has no timeout of its own."""
+        from intarsia.untrusted import SECONDS, limit
+
+        options = run.options if run is not None else None
+        return self._run_timed(model, inputs, names, options, limit(self._sess_options, SECONDS), stay)
+
+    def _check_results(self, results: list[Any]) -> None:
+        from intarsia.untrusted import check_results
+
+        check_results(results, self._sess_options)
+
+    def _run_timed(
+        self, model: Any, inputs: list[Any], names: Any, options: RunOptions | None, timeout: float,
+        stay: frozenset[str] = frozenset(),
+    ) -> list[Any]:  # fmt: skip
         from intarsia.deadline import checked_timeout, deadline
 
         seconds, flag = checked_timeout(timeout), array("q", [0])
@@ -280,7 +297,7 @@ class SessionApi(SessionReports):
             options.follow(flag)
         try:
             with deadline(seconds, flag):
-                return self._run_some(model, inputs, names, run)
+                return self._run_some(model, inputs, names, run, stay)
         finally:
             if options is not None:
                 options.unfollow(flag)
@@ -500,8 +517,16 @@ def context_of(options: RunOptions | None) -> RunContext | None:
     return RunContext(options, dict(state["_config"]), state["_flag"])
 
 
-def reads_config(asked: Any) -> bool:
-    """Whether session options are to be read from the model: as asked, else as ORT_LOAD_CONFIG_FROM_MODEL says."""
+def reads_config(asked: Any, options: SessionOptions) -> bool:
+    """Whether session options are to be read from the model: as asked, else as ORT_LOAD_CONFIG_FROM_MODEL says.
+
+    Raises:
+        InvalidArgument: it is asked for, but the session is untrusted.
+    """
+    if options.untrusted:
+        if asked:
+            raise InvalidArgument("read_config_from_model: an untrusted session takes no options from the model")
+        return False
     return bool(int(asked)) if asked is not None else os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1"
 
 

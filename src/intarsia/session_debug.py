@@ -108,7 +108,8 @@ class SessionDebug:
 
     def _is_watched(self) -> bool:
         """Whether a run is more than its results."""
-        return bool(self._guard or self._hooks or self._sparse or self._tells or self._profile is not None)
+        told = self._tells or self._profile is not None
+        return bool(told or self._guard or self._hooks or self._sparse or self._sess_options.untrusted)
 
     def _log_of(self, options: RunOptions | None) -> logging.Logger | logging.LoggerAdapter[Any]:
         """The session's logger, or that of a run which asks for another level or has a name."""

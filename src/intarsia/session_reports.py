@@ -31,22 +31,25 @@ def arena_of(options: SessionOptions, strategy: str | None) -> Arena:
     Raises:
         InvalidArgument: a negative limit; a limit or strategy for an arena that is shared.
     """
-    text = options.config(MEMORY_LIMIT)
+    key = MEMORY_LIMIT
+    if options.untrusted and options.config(key) == "0":
+        key = "untrusted.memory_mib"
+    text = options.config(key)
     limit = int(text)
     if limit < 0:
-        raise InvalidArgument(f"{MEMORY_LIMIT!r}: expected mebibytes, or 0 for no limit; got {text}")
+        raise InvalidArgument(f"{key!r}: expected mebibytes, or 0 for no limit; got {text}")
     if options.config(SHARED_ARENA) == "1":
         from intarsia.ort_device import shared_arena
 
         shared = shared_arena()
         if shared is not None:
             if limit or strategy:
-                what = f"{MEMORY_LIMIT!r} is {text!r}" if limit else f"'arena_extend_strategy' is {strategy!r}"
+                what = f"{key!r} is {text!r}" if limit else f"'arena_extend_strategy' is {strategy!r}"
                 raise InvalidArgument(
                     f"{what}, but {SHARED_ARENA!r} is '1': give it to create_and_register_allocator by an OrtArenaCfg"
                 )
             return shared
-    return Arena(limit << 20, f"{MEMORY_LIMIT!r} = {text!r}", strategy, keep=options.enable_cpu_mem_arena)
+    return Arena(limit << 20, f"{key!r} = {text!r}", strategy, keep=options.enable_cpu_mem_arena)
 
 
 class SessionReports:

@@ -123,6 +123,10 @@ def run_model(
     mean: Annotated[str, typer.Option(help="Pictures become (pixel / 255 - mean) / std.")] = "0",
     std: Annotated[str, typer.Option(help="See --mean; one number or one per channel.")] = "1",
     operators: Operators = None,
+    config: Config = None,
+    untrusted: Annotated[
+        bool, typer.Option(help="The model is a stranger's: strict checks, no files or machine code of its, and limits.")
+    ] = False,
 ) -> None:
     """Run a model once and print its outputs.
 
@@ -133,9 +137,12 @@ def run_model(
     `intarsia run net.onnx -i photo.jpg --top 5 --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225`
 
     `intarsia run bert.onnx -i 'input_ids=[[101, 2023, 102]]' -i attention_mask=@ones -d seq=3 -o out.npz`
+
+    `intarsia run found.onnx --untrusted --config untrusted.seconds=5`
     """
     feed_options = FeedOptions(parse_dims(dim or []), seed, _numbers(mean, "--mean"), _numbers(std, "--std"))
-    run.run_model(model, inputs or [], _names(provider), feed_options, threads, run.OutputOptions(top, labels, output))
+    show = run.OutputOptions(top, labels, output)
+    run.run_model(model, inputs or [], _names(provider), feed_options, threads, show, config or [], untrusted=untrusted)
 
 
 @app.command("explain")

@@ -27,18 +27,21 @@ class OutputOptions:
 
 
 def open_session(
-    model: Path, providers: Sequence[str], threads: int = 0, *, from_cache: bool = True, config: Sequence[str] = ()
-) -> intarsia.InferenceSession:
+    model: Path, providers: Sequence[str], threads: int = 0, *, from_cache: bool = True, config: Sequence[str] = (),
+    untrusted: bool = False,
+) -> intarsia.InferenceSession:  # fmt: skip
     """A session of the model; warns on the error stream while it takes its time.
 
     Args:
         from_cache: a warm start will do.
         config: configuration entries, KEY=VALUE.
+        untrusted: as `SessionOptions.untrusted`.
 
     Raises:
         IntarsiaError: the model, a provider, or an entry.
     """
     options = session_options(threads, config)
+    options.untrusted = untrusted
     if not from_cache:
         options.add_session_config_entry("session.cache_weights_mib", "0")
     with compiling(options, f"compiling {model.name}"):
@@ -62,15 +65,16 @@ def session_options(threads: int, config: Sequence[str] = ()) -> intarsia.Sessio
 
 
 def run_model(
-    model: Path, specs: Sequence[str], providers: Sequence[str], feed_options: FeedOptions, threads: int, show: OutputOptions
-) -> None:
+    model: Path, specs: Sequence[str], providers: Sequence[str], feed_options: FeedOptions, threads: int, show: OutputOptions,
+    config: Sequence[str] = (), *, untrusted: bool = False,
+) -> None:  # fmt: skip
     """Run the model once on inputs made from `specs` and show or write what it answers.
 
     Raises:
         IntarsiaError: the model, an option or the run.
     """
     labels = read_labels(show.labels) if show.labels else []
-    session = open_session(model, providers, threads)
+    session = open_session(model, providers, threads, config=config, untrusted=untrusted)
     feeds = build_feeds(session.get_inputs(), specs, feed_options)
     for name, array in feeds.arrays.items():
         note(f"input {name}: {describe_value(array)} from {feeds.origins[name]}")

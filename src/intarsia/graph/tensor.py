@@ -13,6 +13,7 @@ from intarsia.graph.dims import format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.external import ExternalFiles
 from intarsia.graph.file_bytes import FileBytes
+from intarsia.graph.leniency import overlook
 from intarsia.graph.model import Constant, SparseTensor
 from intarsia.graph.wire import (
     Buffer,
@@ -405,8 +406,6 @@ def add_constant(constants: dict[str, Constant], constant: Constant) -> None:
         raise InvalidGraph(f"the constant from {constant.source} has no name")
     before = constants.get(constant.name)
     if before is not None:
-        _logger.warning(
-            "the constant %r is defined twice, by %s and by %s: the latter counts; name one of them otherwise",
-            constant.name, before.source, constant.source,
-        )  # fmt: skip
+        twice = f"the constant {constant.name!r} is defined twice, by {before.source} and by {constant.source}"
+        overlook(_logger, f"{twice}: the latter counts; name one of them otherwise")
     constants[constant.name] = constant
