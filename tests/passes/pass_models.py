@@ -18,6 +18,7 @@ from intarsia.passes import GraphOptimizationLevel, OptimizeResult, optimize, st
 
 Spec = Sequence[Any]  # (op_type, inputs, outputs[, attributes])
 BASIC = GraphOptimizationLevel.ORT_ENABLE_BASIC
+EXTENDED = GraphOptimizationLevel.ORT_ENABLE_EXTENDED
 ALL = GraphOptimizationLevel.ORT_ENABLE_ALL
 
 

@@ -212,11 +212,11 @@ class _Writer:
         for name in graph.overridable:
             out.message(11, self.value_info(Value(name, graph.overridable_type(name))))
         for value in graph.outputs:
-            out.message(12, self.value_info(value))
+            out.message(12, self.value_info(_as_known(value, graph)))
+        named = {*graph.input_names(), *graph.output_names(), *graph.constants}  # these have their types elsewhere
         for name, type_ in graph.types.items():
-            if name in graph.constants:
-                continue
-            out.message(13, self.value_info(Value(name, type_)))
+            if name not in named:
+                out.message(13, self.value_info(Value(name, type_)))
         return out
 
     def _constant_node(self, constant: Constant) -> Message:
@@ -450,3 +450,13 @@ def _needed_ir_version(graph: Graph) -> int:
     dtypes = [c.dtype for c in graph.constants.values()]
     dtypes += [t.dtype for t in [v.type for v in (*graph.inputs, *graph.outputs)] if isinstance(t, TensorType)]
     return max((_IR_VERSION_OF_DTYPE.get(d, 0) for d in dtypes), default=0) or NEW_MODEL_IR_VERSION
+
+
+def _as_known(output: Value, graph: Graph) -> Value:
+    """A graph output with the type that was inferred for it, where the model declares none, or none with a rank."""
+    found, declared = graph.types.get(output.name), output.type
+    if isinstance(declared, TensorType) and declared.shape is None:
+        known = isinstance(found, TensorType) and declared.dtype is found.dtype
+    else:
+        known = declared is None and found is not None
+    return Value(output.name, found, output.doc) if known else output

@@ -117,13 +117,19 @@ def _part(patch: Patch, name: str, axis: int, begin: int, end: int) -> str:
 RULES = RuleSet(
     GraphOptimizationLevel.ORT_ENABLE_BASIC,
     (
-        # b and ones = b;  b or zeros = b
-        Rule("remove_neutral_mask", op("And|Or"), _neutral_operand, shared=True),
         # x[i, j] over all i, j = x
         Rule("gather_whole_grid", op("GatherND"), _gather_whole_grid, shared=True),
         # ScatterND over a box = Concat(data before, rows, data behind)
         # nonzero(ones(n)) = [range(n)]
         Rule("nonzero_of_ones", op("NonZero"), _nonzero_of_ones, shared=True),
         Rule("assign_slice", op("ScatterND"), _assigned_slice, shared=True),
+    ),
+)
+
+EXTENDED_RULES = RuleSet(
+    GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    (
+        # b and ones = b;  b or zeros = b
+        Rule("remove_neutral_mask", op("And|Or"), _neutral_operand, shared=True),
     ),
 )

@@ -92,12 +92,14 @@ def _constant_expand(m: Match) -> Patch | None:
     return patch.result(patch.op("Expand", [node.inputs[0], target]), node.outputs[0])
 
 
+def _views_keep_shape(m: Match) -> bool:
+    return keeps_shape(m) and not any(m.rewriter.asks_of_sizes(node) for node in m.nodes)
+
+
 def _merge_views(m: Match) -> Patch | None:
     before, after = m.shape("x"), m.rewriter.shape(m.root.outputs[0])
-    if before is None or after is None:
+    if before is None or after is None or before == after:  # equal ones are left to `remove_views`
         return None
-    if before == after:
-        return None if any(m.rewriter.asks_of_sizes(node) for node in m.nodes) else m.keep("x")
     target = reshape_target(before, after)
     return None if target is None else _reshape(m, m["x"], target)
 
@@ -209,9 +211,11 @@ def _cast_like(m: Match) -> Patch | None:
     return m.replace("Cast", [node.inputs[0]], version=version, to=int(dtype), **node.attributes)
 
 
-def _neutral(value: float, dtypes: str = "fiu") -> Callable[[Match], bool]:
+def _neutral(value: float, dtypes: str, only_one: bool) -> Callable[[Match], bool]:
     def check(m: Match) -> bool:
-        dtype = m.rewriter.dtype(m["x"])
+        dtype, shape = m.rewriter.dtype(m["x"]), m.shape("c")
+        if only_one and (shape is None or product(shape) != 1):
+            return False
         return dtype is not None and dtype.numpy.kind in dtypes and _all_equal(m, value)
 
     return check
@@ -245,7 +249,26 @@ def _keeps_first_shape(m: Match) -> bool:
     return same_shape(m.rewriter.shape(m.root.inputs[0]), m.rewriter.shape(m.root.outputs[0]))
 
 
+def _keeps_known_shape(m: Match) -> bool:
+    """Whether the result has the first input's shape, all of whose sizes are numbers."""
+    shape = m.rewriter.shape(m.root.outputs[0])
+    return shape is not None and is_static(shape) and _keeps_first_shape(m)
+
+
 _X = Var("x")
+
+
+def _neutral_operands(only_one: bool) -> list[Rule]:
+    """Rules for operands that change nothing. `only_one`: for those of one element."""
+    return [
+        Rule(name, op(op_type, _X, Var("c")), lambda m: m.keep("x"), _neutral(value, dtypes, only_one), shared=True)
+        for name, op_type, value, dtypes in (
+            ("remove_add_zero", "Add", 0.0, "fiu"), ("remove_sub_zero", "Sub", 0.0, "fiu"),
+            ("remove_mul_one", "Mul", 1.0, "fiu"), ("remove_div_one", "Div", 1.0, "fiu"),
+            ("remove_pow_one", "Pow", 1.0, "fiu"), ("remove_and_true", "And", 1, "b"), ("remove_or_false", "Or", 0, "b"),
+        )
+    ]  # fmt: skip
+
 
 RULES = RuleSet(
     GraphOptimizationLevel.ORT_ENABLE_BASIC,
@@ -266,19 +289,15 @@ RULES = RuleSet(
             shared=True,
         ),
         # views, slices, expansions, pads and sums of one operand that give x's own shape = x
-        Rule("remove_view", op("Reshape|Squeeze|Unsqueeze|Flatten|Expand"), _gives_first, _keeps_first_shape, shared=True),
+        Rule("remove_view", op("Reshape|Squeeze|Unsqueeze|Flatten"), _gives_first, _keeps_first_shape, shared=True),
+        Rule("remove_expand", op("Expand"), _gives_first, _keeps_known_shape, shared=True),
+        Rule("remove_views", op("|".join(VIEWS), op("|".join(VIEWS), _X)), lambda m: m.keep("x"), _views_keep_shape, shared=True),
         Rule("remove_slice", op("Slice", _X), _gives_first, _whole_slice, shared=True),
         Rule("remove_pad", op("Pad", _X), _gives_first, _pads_nothing, shared=True),
         Rule("remove_transpose", op("Transpose", _X, name="second"), _gives_first, _turns_nothing, shared=True),
         Rule("remove_concat_of_one", op("Concat|Split|Sum|Max|Min|Mean"), _gives_first, _one_output, shared=True),
-        # x + 0 = x - 0 = x * 1 = x / 1 = x ^ 1 = x;  b and true = b or false = b
-        Rule("remove_add_zero", op("Add", _X, Var("c")), lambda m: m.keep("x"), _neutral(0.0), shared=True),
-        Rule("remove_sub_zero", op("Sub", _X, Var("c")), lambda m: m.keep("x"), _neutral(0.0), shared=True),
-        Rule("remove_mul_one", op("Mul", _X, Var("c")), lambda m: m.keep("x"), _neutral(1.0), shared=True),
-        Rule("remove_div_one", op("Div", _X, Var("c")), lambda m: m.keep("x"), _neutral(1.0), shared=True),
-        Rule("remove_pow_one", op("Pow", _X, Var("c")), lambda m: m.keep("x"), _neutral(1.0), shared=True),
-        Rule("remove_and_true", op("And", _X, Var("c")), lambda m: m.keep("x"), _neutral(1, "b"), shared=True),
-        Rule("remove_or_false", op("Or", _X, Var("c")), lambda m: m.keep("x"), _neutral(0, "b"), shared=True),
+        # x + 0 = x - 0 = x * 1 = x / 1 = x ^ 1 = x for one number
+        *_neutral_operands(only_one=True),
         # transpose(transpose(x, p), q) = transpose(x, p[q])
         Rule(
             "merge_transposes",
@@ -290,11 +309,21 @@ RULES = RuleSet(
         Rule(
             "batched_transpose", op("Reshape", op("Transpose", op("Reshape", _X), name="turn")), _batched_transpose, shared=True
         ),
-        # reshape(reshape(x, a), b) = reshape(x, b), with squeeze, unsqueeze and flatten as reshapes
-        Rule("merge_views", op("|".join(VIEWS), op("|".join(VIEWS), _X)), _merge_views, shared=True),
         # reshape(x, shape(...)) = reshape(x, [0, -1, 12, 64])
         Rule("constant_reshape_target", op("Reshape"), _constant_reshape, shared=True),
         Rule("constant_expand_target", op("Expand"), _constant_expand, shared=True),
+    ),
+)
+
+# What onnxruntime leaves as it is at ORT_ENABLE_BASIC, where its tools look for it in saved models.
+EXTENDED_RULES = RuleSet(
+    GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    (
+        # x + 0 = x * 1 = x and true = x, ... for tensors: scales and biases of norms that were not trained
+        *_neutral_operands(only_one=False),
+        Rule("remove_expand", op("Expand"), _gives_first, _keeps_first_shape, shared=True),
+        # reshape(reshape(x, a), b) = reshape(x, b), with squeeze, unsqueeze and flatten as reshapes
+        Rule("merge_views", op("|".join(VIEWS), op("|".join(VIEWS), _X)), _merge_views, shared=True),
         # f(expand(x), scalars) = expand(f(x, scalars))
         Rule("hoist_expand", (op("Not|Cast|Neg", op("Expand")), op("Where", op("Expand"), Var("a"), Var("b"))), _hoist_expand),
     ),

@@ -9,6 +9,7 @@ import numpy as np
 from intarsia.errors import NotImplemented
 from intarsia.graph.dims import Dim
 from intarsia.graph.model import Constant, Graph, Node, TensorType
+from intarsia.ops import registry
 from intarsia.ops.gradient import DOMAIN as DERIVATIVES
 from intarsia.passes.expand import EXPANSIONS, Pieces, expandable
 from intarsia.passes.versions import same_meaning
@@ -62,6 +63,9 @@ def _fits(node: Node, current: int, opset: int) -> bool:
 
     try:
         schema = onnx.defs.get_schema(node.op_type, opset)
+    except onnx.defs.SchemaError:
+        return _is_of_no_schema(node, current, opset)
+    try:
         version = node.version or onnx.defs.get_schema(node.op_type, current).since_version
     except onnx.defs.SchemaError:
         return False
@@ -70,6 +74,14 @@ def _fits(node: Node, current: int, opset: int) -> bool:
     if any(name not in schema.attributes for name in node.attributes):
         return False
     return bool(len(node.inputs) <= schema.max_input and len(node.outputs) <= schema.max_output)
+
+
+def _is_of_no_schema(node: Node, current: int, opset: int) -> bool:
+    """Whether the node is one that ONNX does not have in `opset`, and means there what it means by its own version: an
+    operator that onnxruntime adds to ONNX's set (LayerNormalization before 17) or that the set had once (Affine)."""
+    operators = registry()
+    own = operators.find("", node.op_type, node.version or current)
+    return own is not None and own is operators.find("", node.op_type, opset)
 
 
 def _with_import(graph: Graph, opset: int) -> Graph:
