@@ -118,14 +118,18 @@ def test_later_operator_sets_do_not_have_them(op_type: str) -> None:
 @pytest.mark.parametrize(
     ("op_type", "attributes", "message"),
     [
-        ("ImageScaler", {"bias": [1.0, 2.0]}, "bias has 2 numbers; expected 3, one for each channel"),
+        ("ImageScaler", {"bias": [1.0, 2.0]}, "numbers of bias, one for each channel: got 2, expected 3"),
         ("ImageScaler", {}, "required attribute 'bias' is missing"),
         ("ScaledTanh", {"alpha": 1.0}, "required attribute 'beta' is missing"),
         ("Crop", {"border": [1, 1, 2]}, "border is .1, 1, 2.; expected four numbers"),
         ("Crop", {"border": [-1, 0, 0, 0]}, "expected four numbers from 0 on"),
         ("Crop", {"border": [0] * 4, "scale": [2]}, "scale is .2.; expected two numbers"),
-        ("Crop", {"border": [3, 3, 3, 3]}, "axis 2 of .* has 5 elements; border and scale need 6"),
-        ("Crop", {"border": [1, 1, 0, 0], "scale": [2, 6]}, "axis 3 of .* has 6 elements; border and scale need 7"),
+        ("Crop", {"border": [3, 3, 3, 3]}, "axis 2 of the image, for its border and scale: got 5, expected at least 6"),
+        (
+            "Crop",
+            {"border": [1, 1, 0, 0], "scale": [2, 6]},
+            "axis 3 of the image, for its border and scale: got 6, expected at least 7",
+        ),
     ],
 )
 def test_what_does_not_fit(op_type: str, attributes: dict[str, Any], message: str) -> None:
@@ -143,7 +147,7 @@ def test_a_matrix_is_no_image(op_type: str) -> None:
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("given", [{"border": [1, 1, 0, 0], "scale": [5, 3]}, {"border": [3, 1, 4, 0]}])
 def test_an_image_too_small_for_its_crop_in_a_run(given: dict[str, Any], provider: str) -> None:
-    with pytest.raises(IntarsiaError):
+    with pytest.raises(IntarsiaError, match="of the image, for its border and scale: got"):
         run(provider, "Crop", {"x": IMAGE}, 9, ["n", "c", "h", "w"], **given)
 
 

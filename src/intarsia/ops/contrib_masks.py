@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from intarsia.graph.dims import Dim, Expr, Shape, dim_max, dim_min, format_shape, one_of
+from intarsia.graph.dims import Dim, Expr, Shape, format_shape, one_of
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.records import dataclass
@@ -69,7 +69,7 @@ class MaskedScores:
             return self._part(mask, 0), starts
         if isinstance(size, int) and isinstance(batch, int):
             raise self._refused(mask)
-        mask = k.reshape(mask, (one_of(size, forms),))  # a run refuses other sizes
+        k.require_equal(size, one_of(size, forms), "the mask's length")
         has_starts = k.equal(k.size(size), k.size(forms[1]))
         return self._part(mask, 0), k.select(has_starts, self._part(mask, size - batch), 0)
 
@@ -83,8 +83,11 @@ class MaskedScores:
         pairs = ((flags.shape[0], batch), (flags.shape[1], 1), (most[0], most[1]))
         if any(_differ(have, want) for have, want in pairs) or any(isinstance(n, int) and n < _least(keys) for n in most):
             raise self._refused(flags)
-        there = (flags.shape[0], 1, within(self.before, queries, most[0]), dim_min(keys, most[1]))
-        return k.reshape(k.strided_slice(flags, (0, 0, self.before, 0), (1,) * 4, there), (batch, 1, queries, keys))
+        k.require_equal(flags.shape[0], batch, "the mask's first axis")
+        k.require_equal(flags.shape[1], 1, "the mask's second axis")
+        k.require_least(most[0], self.before + queries, "the tokens that the mask has rows for")
+        k.require_least(most[1], keys, "the tokens that the mask has columns for")
+        return k.strided_slice(flags, (0, 0, self.before, 0), (1,) * 4, (batch, 1, queries, keys))
 
     def _refused(self, mask: Tensor) -> k.DefinitionError:
         batch, _, queries, keys = self.shape
@@ -92,17 +95,6 @@ class MaskedScores:
             f"the mask is {mask!r}; expected [batch], [2 * batch], [3 * batch + 2], [batch, keys], [batch, queries, keys] or "
             f"[batch, 1, most, most] for batch, queries, keys = {format_shape((batch, queries, keys))}"
         )
-
-
-def within(start: Dim, count: Dim, extent: Dim) -> Dim:
-    """`count`, where `count` elements from `start` on are among the first `extent`; else another size, so that a reshape to
-    `count` is refused when a run has these sizes."""
-    if isinstance(start, int) and isinstance(count, int) and isinstance(extent, int):
-        if start < 0 or start + count > extent:
-            raise k.DefinitionError(f"elements {start} to {start + count - 1} are wanted of {extent}")
-        return count
-    first = dim_max(start, 0)
-    return dim_min(first + count, extent) - first - (first - start)
 
 
 def _spread(x: Tensor, shape: Sequence[Dim]) -> Tensor:

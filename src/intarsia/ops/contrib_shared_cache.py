@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
-from intarsia.ops.contrib_masks import within
 
 Tensor = k.Tensor
 
@@ -34,13 +33,11 @@ def written(past: Tensor, new: Tensor, before: Dim) -> Tensor:
 
 
 def filled(cache: Tensor, before: Dim, steps: Dim) -> Tensor:
-    """The rows of a cache that count: `before` and this call's `steps`, [batch, heads, before + steps, size].
-
-    A run is refused whose steps go beyond the cache's end.
-    """
+    """The rows of a cache that count: `before` and this call's `steps`, [batch, heads, before + steps, size]."""
     batch, heads, capacity, size = cache.shape
-    there = (batch, heads, before + within(before, steps, capacity), size)
-    return k.reshape(k.strided_slice(cache, (0,) * 4, (1,) * 4, there), (batch, heads, before + steps, size))
+    k.require_least(before, 0, "past_sequence_length")
+    k.require_least(capacity, before + steps, "the rows of the shared cache")
+    return k.strided_slice(cache, (0,) * 4, (1,) * 4, (batch, heads, before + steps, size))
 
 
 def from_beams(x: Tensor, source: Tensor, steps: Dim = 1) -> Tensor:
@@ -48,7 +45,8 @@ def from_beams(x: Tensor, source: Tensor, steps: Dim = 1) -> Tensor:
     [batch, beams, capacity] names."""
     beams, capacity = source.shape[1:]
     rows, heads, tokens, size = x.shape
-    by_row = k.reshape(k.cast(source, DType.INT64), (rows, capacity))  # a run refuses another number of rows
+    k.require_equal(source.shape[0] * beams, rows, "the rows that cache_indirection is for")
+    by_row = k.reshape(k.cast(source, DType.INT64), (rows, capacity))
     place, row = k.iota((rows, 1, tokens, 1), 2), k.iota((rows, 1, tokens, 1), 0)
     first = row - k.binary("mod", row, k.size(beams))
     from_row = first + k.index(by_row, [row, k.minimum(place, k.size(capacity - 1))])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, dim_max, dim_min
+from intarsia.graph.dims import Dim
 from intarsia.kernel import lang as k
 from intarsia.ops.activation import softplus_of
 from intarsia.ops.operands import in_float32
@@ -51,9 +51,7 @@ def parametric_softplus(X: Tensor, *, alpha: float, beta: float) -> Tensor:
 def image_scaler(input: Tensor, *, bias: Sequence[float], scale: float = 1.0) -> Tensor:
     """scale x + a bias for each channel, [N, C, H, W]."""
     _check_image(input)
-    channels = input.shape[1]
-    if isinstance(channels, int) and channels != len(bias):
-        raise k.DefinitionError(f"bias has {len(bias)} numbers; expected {channels}, one for each channel")
+    k.require_equal(len(bias), input.shape[1], "numbers of bias, one for each channel")
     x = k.reshape(input, (input.shape[0], len(bias), *input.shape[2:]))
     by_channel = k.cast(k.constant(np.array(bias, np.float32).reshape(-1, 1, 1)), x.dtype)
     return k.reshape(x * scale + by_channel, input.shape)
@@ -68,17 +66,13 @@ def crop(input: Tensor, *, border: Sequence[int], scale: Sequence[int] | None = 
     if scale is not None and (len(scale) != 2 or min(scale) < 0):
         raise k.DefinitionError(f"scale is {list(scale)}; expected two numbers from 0 on: height and width")
     left, top, right, bottom = border
-    there: list[Dim] = list(input.shape)
-    wanted: list[Dim] = list(input.shape)
+    shape: list[Dim] = list(input.shape)
     height, width = (None, None) if scale is None else scale
     for axis, low, high, size in ((2, top, bottom, height), (3, left, right, width)):
-        extent = input.shape[axis]
         least = low + (high if size is None else size)
-        if isinstance(extent, int) and extent < least:
-            raise k.DefinitionError(f"axis {axis} of {input!r} has {extent} elements; border and scale need {least}")
-        wanted[axis] = extent - least if size is None else size
-        there[axis] = dim_max(dim_min(wanted[axis], extent - low), 0)
-    return k.reshape(k.strided_slice(input, (0, 0, top, left), (1,) * 4, there), wanted)  # a run checks that all is there
+        k.require_least(shape[axis], least, f"axis {axis} of the image, for its border and scale")
+        shape[axis] = shape[axis] - least if size is None else size
+    return k.strided_slice(input, (0, 0, top, left), (1,) * 4, shape)
 
 
 def _check_image(x: Tensor) -> None:

@@ -92,7 +92,7 @@ def _constant_expand(m: Match) -> Patch | None:
     return patch.result(patch.op("Expand", [node.inputs[0], target]), node.outputs[0])
 
 
-def _views_keep_shape(m: Match) -> bool:
+def _keep_shape(m: Match) -> bool:
     return keeps_shape(m) and not any(m.rewriter.asks_of_sizes(node) for node in m.nodes)
 
 
@@ -291,7 +291,7 @@ RULES = RuleSet(
         # views, slices, expansions, pads and sums of one operand that give x's own shape = x
         Rule("remove_view", op("Reshape|Squeeze|Unsqueeze|Flatten"), _gives_first, _keeps_first_shape, shared=True),
         Rule("remove_expand", op("Expand"), _gives_first, _keeps_known_shape, shared=True),
-        Rule("remove_views", op("|".join(VIEWS), op("|".join(VIEWS), _X)), lambda m: m.keep("x"), _views_keep_shape, shared=True),
+        Rule("remove_views", op("|".join(VIEWS), op("|".join(VIEWS), _X)), lambda m: m.keep("x"), _keep_shape, shared=True),
         Rule("remove_slice", op("Slice", _X), _gives_first, _whole_slice, shared=True),
         Rule("remove_pad", op("Pad", _X), _gives_first, _pads_nothing, shared=True),
         Rule("remove_transpose", op("Transpose", _X, name="second"), _gives_first, _turns_nothing, shared=True),
