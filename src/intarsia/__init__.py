@@ -158,7 +158,7 @@ _NAMES: dict[str, str] = {
     "errors": (
         "DeviceLost DeviceReset EPFail EngineError ExternalDataError Fail IntarsiaError InvalidArgument "
         "InvalidGraph InvalidModelError InvalidProtobuf ModelLoadCanceled ModelLoaded "
-        "ModelRequiresCompilation NoModel NoSuchFile NodeFailed NotFound NotImplemented OutOfMemory RunTimeout "
+        "ModelRequiresCompilation NoModel NoSuchFile NodeFailed NotFound NotImplemented NotWritten OutOfMemory RunTimeout "
         "UnknownOperator UnknownOption WrongType"
     ),
     "explain": "Explanation",

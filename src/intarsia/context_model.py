@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from intarsia.compiled import CompiledModel
 from intarsia.ep_context import compatibility_info, packed
 from intarsia.errors import Fail, InvalidArgument
 from intarsia.graph.model import Graph, Node
-from intarsia.graph.save import MAX_PROTO_NBYTES, replace_file
+from intarsia.graph.replaced_file import Write
+from intarsia.graph.save import MAX_PROTO_NBYTES
 from intarsia.options import SessionOptions
 from intarsia.partition.grouping import Unit, schedule
 from intarsia.partition.partition import Part, subgraph
@@ -43,9 +47,13 @@ class ContextModel:
         """The number of EPContext nodes."""
         return sum(node.compiled_part for node in self.graph.nodes)
 
-    def write_files(self, folder: Path) -> None:
-        for name, pieces in self.files.items():
-            replace_file(folder / name, lambda file, pieces=pieces: file.writelines(pieces))  # type: ignore[misc]
+    def writers(self, folder: Path) -> list[tuple[Path, Write]]:
+        """The files in a folder, for `replace_files`."""
+        return [(folder / name, partial(_write_pieces, pieces)) for name, pieces in self.files.items()]
+
+
+def _write_pieces(pieces: Pieces, file: BinaryIO) -> None:
+    file.writelines(pieces)
 
 
 def context_path(given: str, model_path: str | None) -> Path:
@@ -58,7 +66,7 @@ def context_path(given: str, model_path: str | None) -> Path:
         raise InvalidArgument("the model is given as bytes: set 'ep.context_file_path' to the path of the compiled model")
     source = Path(model_path or "")
     path = Path(given) if given else source.with_name(f"{source.stem}_ctx.onnx")
-    if path.is_dir() or not path.name:
+    if os.path.isdir(path) or not path.name:  # noqa: PTH112 # False for names that are too long
         raise InvalidArgument(
             f"'ep.context_file_path' is {given!r}, expected the name of a file: it should not point to a folder"
         )
@@ -208,7 +216,7 @@ def write_context(model: CompiledModel, context: CompileContext, options: Sessio
     from intarsia.graph.save import save
 
     path = context_path(options.config("ep.context_file_path"), model_path)
-    if path.exists():
+    if os.path.exists(path):  # noqa: PTH110 # the same
         raise Fail(f"Failed to generate EP context model since the file '{path}' exist already: remove it, or name another one")
     prefix = options.config("ep.context_node_name_prefix")
     made = context_model(model, context, options.config("ep.context_embed_mode") == "1", path.stem, prefix)
@@ -216,5 +224,4 @@ def write_context(model: CompiledModel, context: CompileContext, options: Sessio
         logger.warning("no compiled model is written to %s: %s", path, "; ".join(made.refused) or "nothing is compiled")
         return
     external = options.config("ep.context_model_external_initializers_file_name")
-    made.write_files(path.parent)
-    save(made.graph, path, 1024 if external else None, external or None)
+    save(made.graph, path, 1024 if external else None, external or None, made.writers(path.parent))

@@ -16,6 +16,7 @@ IntarsiaError (RuntimeError)
 │   │   │   └── NodeFailed            a node has no result for the sizes and values of this run (also InvalidArgument)
 │   │   └── ExternalDataError     an external weight file is missing, too short, or outside the model's folder
 │   ├── OutOfMemory           memory could not be had (also MemoryError)
+│   ├── NotWritten            a file could not be written; what was there before is unchanged (also OSError)
 │   ├── RunTimeout            a run took longer than `timeout` (also TimeoutError)
 │   └── ModelLoadCanceled     creating the session was stopped by the load cancellation flag
 ├── EPFail                an execution provider could not start, compile or run
@@ -98,6 +99,10 @@ class WrongType(InvalidArgument, TypeError):
 
 class OutOfMemory(Fail, MemoryError):
     """The memory that a run or a compilation needs could not be had."""
+
+
+class NotWritten(Fail, OSError):
+    """A file could not be written: the disk is full, or nothing may be written there. What was there before is unchanged."""
 
 
 class RunTimeout(Fail, TimeoutError):

@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intarsia.compiled import CompiledModel
 from intarsia.graph.model import Graph
+from intarsia.graph.replaced_file import replace_text
 from intarsia.partition import cost
 from intarsia.partition.capability import Support
 from intarsia.partition.partition import label
@@ -179,8 +179,8 @@ class Explanation:
         return page(self, profile, title)
 
     def save_html(self, path: str | os.PathLike[str], profile: ProfileReport | None = None, *, title: str = "") -> None:
-        """Write `to_html` to a file."""
-        Path(path).write_text(self.to_html(profile, title=title), encoding="utf-8")
+        """Write `to_html` to a file. Raises NotWritten where that cannot be."""
+        replace_text(path, self.to_html(profile, title=title))
 
 
 def _origins(row: NodeExplanation) -> str:

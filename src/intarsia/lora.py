@@ -19,6 +19,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.file_bytes import file_bytes, open_file
 from intarsia.graph.flatbuffer import FlatTable
 from intarsia.graph.model import Value
+from intarsia.graph.replaced_file import replace_file
 from intarsia.graph.wire import Buffer, view
 from intarsia.interop import named_feed
 from intarsia.values import OrtValue
@@ -65,9 +66,11 @@ class AdapterFormat:
         """Write the adapter.
 
         Raises:
-            InvalidArgument: a parameter that the format cannot hold.
+            InvalidArgument: a parameter that the format cannot hold, or there is no such folder.
+            NotWritten: the file cannot be written.
         """
-        Path(file_path).write_bytes(_written(self))
+        data = _written(self)
+        replace_file(file_path, lambda file: file.write(data))
 
     def set_adapter_version(self, adapter_version: int) -> None:
         """Set the version of the adapter, as its author counts it."""

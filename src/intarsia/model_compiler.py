@@ -21,7 +21,7 @@ from intarsia.context_model import ContextModel, context_model
 from intarsia.enums import GraphOptimizationLevel, OrtCompileApiFlags, OrtCompiledModelCompatibility
 from intarsia.errors import Fail, InvalidArgument, NoSuchFile, WrongType
 from intarsia.graph.model import Graph
-from intarsia.graph.save import replace_file
+from intarsia.graph.replaced_file import Write, replace_files
 from intarsia.options import SessionOptions
 from intarsia.providers.fallback import as_onnxruntime
 from intarsia.records import dataclass
@@ -114,12 +114,13 @@ class ModelCompiler:
             raise InvalidArgument("compile_to_file: expected output_model_path, since the input model is given as bytes")
         source = Path(os.fspath(self._source)) if not isinstance(self._source, bytes) else Path()
         path = Path(output_model_path) if output_model_path else source.with_name(f"{source.stem}_ctx.onnx")
-        if path.is_dir() or not path.name:
+        if os.path.isdir(path) or not path.name:  # noqa: PTH112 # False for names that are too long
             raise InvalidArgument(f"compile_to_file: expected the name of a file, got {str(output_model_path)!r}")
-        if path.exists() and OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS in self._flags:
+        fresh = OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS in self._flags
+        if fresh and os.path.exists(path):  # noqa: PTH110 # the same
             raise Fail(f"Output model file exists already: {path}; remove it, or leave out ERROR_IF_OUTPUT_FILE_EXISTS")
-        data = self._compiled(path.parent, path.stem)
-        replace_file(path, lambda file: file.write(data))
+        data, beside = self._compiled(path.parent, path.stem)
+        replace_files([*beside, (path, lambda file: file.write(data))])
 
     def compile_to_bytes(self) -> bytes:
         """The compiled model, with its compiled parts inside, given to the function of `set_ep_context_data_write_func`, or
@@ -133,10 +134,10 @@ class ModelCompiler:
             folder, name = self._place_of_files
             if self._write is None:
                 folder.mkdir(parents=True, exist_ok=True)
-            return self._compiled(folder, name)
+            return self._with_files(folder, name)
         outside = self._write is not None and not self._embed
         stem = Path(os.fspath(self._source)).stem if not isinstance(self._source, bytes) else "model"
-        return self._compiled(Path(), f"{stem}_ctx" if outside else None)
+        return self._with_files(Path(), f"{stem}_ctx" if outside else None)
 
     def compile_to_stream(self, write_function: Callable[[bytes], None]) -> None:
         """Give the compiled model to `write_function`, which may be called several times.
@@ -195,8 +196,14 @@ class ModelCompiler:
             raise InvalidArgument(f"set_ep_context_binary_information: model_name: expected a name, got {model_name!r}")
         self._place_of_files = (folder, model_name)
 
-    def _compiled(self, folder: Path, stem: str | None) -> bytes:
-        """The compiled model's bytes; parts outside it become files in `folder` that `stem` begins (None: all inside)."""
+    def _with_files(self, folder: Path, stem: str | None) -> bytes:
+        data, beside = self._compiled(folder, stem)
+        replace_files(beside)
+        return data
+
+    def _compiled(self, folder: Path, stem: str | None) -> tuple[bytes, list[tuple[Path, Write]]]:
+        """The compiled model's bytes, and what is to be written to files in `folder`; those of parts outside it `stem` begins
+        (None: all inside)."""
         from intarsia.graph.save import to_model_proto
 
         if as_onnxruntime(self._options.config("session.provider_fallback")) and not self._options.has_providers():
@@ -211,17 +218,15 @@ class ModelCompiler:
                 f"subgraph in the model: {'; '.join(made.refused) or 'it has no nodes'}"
             )
         proto = to_model_proto(made.graph if made.compiled else self._rewritten())
-        if self._external is not None:
-            self._move_out(proto, folder)
+        beside = [self._moved_out(proto, folder)] if self._external is not None else []
         if self._locate is not None:
             self._place(proto)
         data: bytes = proto.SerializeToString()
         if self._write is None:
-            made.write_files(folder)
-            return data
+            return data, [*made.writers(folder), *beside]
         for name, pieces in made.files.items():
             given(self._write, name, pieces)
-        return data
+        return data, beside
 
     def _session(self) -> InferenceSession:
         from intarsia.session import InferenceSession
@@ -238,17 +243,18 @@ class ModelCompiler:
         source = self._source if isinstance(self._source, bytes) else os.fspath(self._source)
         return standardize(optimize(load_model(source, self._options), self._level).graph)
 
-    def _move_out(self, proto: onnx.ModelProto, folder: Path) -> None:
-        """Write large initializers to the external file."""
+    def _moved_out(self, proto: onnx.ModelProto, folder: Path) -> tuple[Path, Write]:
+        """The external file of large initializers, and what goes into it."""
         assert self._external is not None
-        target = folder / self._external
-        with target.open("wb") as file:
-            for tensor in proto.graph.initializer:
-                if len(tensor.raw_data) >= self._threshold:
-                    file.write(bytes(-file.tell() % 4096))
-                    start = file.tell()
-                    file.write(tensor.raw_data)
-                    _refer(tensor, OrtExternalInitializerInfo(self._external.name, start, len(tensor.raw_data)))
+        pieces: list[bytes] = []
+        at = 0
+        for tensor in proto.graph.initializer:
+            if len(tensor.raw_data) >= self._threshold:
+                pieces += [bytes(-at % 4096), tensor.raw_data]
+                at += -at % 4096
+                _refer(tensor, OrtExternalInitializerInfo(self._external.name, at, len(pieces[-1])))
+                at += len(pieces[-1])
+        return folder / self._external, lambda file: file.writelines(pieces)
 
     def _place(self, proto: onnx.ModelProto) -> None:
         """Ask the program where the data of each initializer is."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from intarsia.graph.replaced_file import replace_text
 from intarsia.records import dataclass
 
 
@@ -93,4 +94,4 @@ class Profile:
     def write(self, path: Path) -> None:
         """Write the trace to this file."""
         lines = ",\n".join(json.dumps(event) for event in self.events)
-        path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+        replace_text(path, f"[\n{lines}\n]\n")

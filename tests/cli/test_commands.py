@@ -250,8 +250,8 @@ def test_labels_that_are_no_labels(tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("command", ["run", "dump"])
 def test_output_that_cannot_be_written(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "missing" / "out.npz"
-    assert main([command, MODEL, "-o", str(path), *REFERENCE]) == 1
-    assert f"error: cannot open {str(path)!r}: No such file or directory" in capsys.readouterr().err
+    assert main([command, MODEL, "-o", str(path), *REFERENCE]) == 2
+    assert f"error: file {str(path)!r} cannot be written: there is no folder" in capsys.readouterr().err
 
 
 def test_a_provider_that_is_not_there_is_named_once() -> None:

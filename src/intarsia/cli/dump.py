@@ -10,6 +10,7 @@ from intarsia.cli.run import open_session
 from intarsia.cli.show import note, working
 from intarsia.errors import UnknownOption, nearest
 from intarsia.graph.load import load
+from intarsia.graph.replaced_file import replace_text
 
 PROGRAM_STAGES = ("kernels", "source", "plan")  # what programs describe
 STAGES = ("graph", "optimized", "partition", *PROGRAM_STAGES)
@@ -34,7 +35,7 @@ def dump_model(
     }
     text = simple[stage]() if stage in simple else program_text(model, stage, providers, feed_options, config)
     if output:
-        output.write_text(text + "\n", encoding="utf-8")
+        replace_text(output, text + "\n")
         note(f"{len(text.splitlines())} lines written to {output}")
     else:
         print(text)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from rich.markup import escape
@@ -14,6 +15,7 @@ import intarsia
 from intarsia.cli.feeds import FeedOptions, build_feeds
 from intarsia.cli.show import compiling, describe_value, format_value, note, screen, top_scores, working
 from intarsia.errors import InvalidArgument
+from intarsia.graph.replaced_file import not_written, replace_file, replace_files
 from intarsia.records import dataclass
 
 
@@ -126,13 +128,25 @@ def write_outputs(outputs: Mapping[str, Any], path: Path) -> None:
 
     Raises:
         InvalidArgument: an output is no tensor.
+        NotWritten: a file cannot be written; no others are replaced then.
     """
     for name, value in outputs.items():
         if not isinstance(value, np.ndarray):
             raise InvalidArgument(f"--output: {name!r} is a {type(value).__name__}; only tensors can be written")
     if path.suffix == ".npz":
-        np.savez(path, **outputs)
+        replace_file(path, lambda file: np.savez(file, **outputs))
         return
-    path.mkdir(parents=True, exist_ok=True)
-    for name, value in outputs.items():
-        np.save(path / f"{name.replace('/', '_')}.npy", value)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_written(path, error) from error
+    replace_files([(path / f"{_file_name(name)}.npy", partial(_write_array, value)) for name, value in outputs.items()])
+
+
+def _write_array(array: np.ndarray, file: BinaryIO) -> None:
+    np.save(file, array)
+
+
+def _file_name(name: str) -> str:
+    """An output's name as that of a file: what separates folders, or cannot be seen, is "_"."""
+    return "".join(c if c.isprintable() and c not in "/\\" else "_" for c in name)

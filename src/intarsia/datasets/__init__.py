@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from intarsia.errors import NoSuchFile, nearest
+from intarsia.graph.replaced_file import replace_file
 
 if TYPE_CHECKING:
     import onnx
@@ -40,9 +40,7 @@ def get_example(name: str) -> str:
 def _written(folder: Path, name: str, data: bytes) -> str:
     path = folder / name
     if not path.is_file() or path.read_bytes() != data:
-        temporary = path.with_name(f"{name}.{os.getpid()}")
-        temporary.write_bytes(data)
-        temporary.replace(path)
+        replace_file(path, lambda file: file.write(data))
     return str(path)
 
 

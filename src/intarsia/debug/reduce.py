@@ -18,6 +18,7 @@ from intarsia.debug.taps import tappable
 from intarsia.errors import IntarsiaError, InvalidArgument
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, TensorType, Value
+from intarsia.graph.replaced_file import replace_files
 from intarsia.graph.save import to_model_bytes
 from intarsia.records import dataclass
 from intarsia.session import InferenceSession
@@ -39,9 +40,9 @@ class Reduced:
     def save(self, path: str | Path) -> None:
         """Write the model, and its inputs beside it as `in_NAME` of an .npz file."""
         path = Path(path)
-        path.write_bytes(self.model)
         arrays: dict[str, Any] = {f"in_{name}": array for name, array in self.feed.items()}
-        np.savez(path.with_suffix(".npz"), **arrays)
+        inputs = path.with_suffix(".npz")
+        replace_files([(path, lambda file: file.write(self.model)), (inputs, lambda file: np.savez(file, **arrays))])
 
     def __str__(self) -> str:
         inputs = ", ".join(f"{name} {array.dtype.name}{list(array.shape)}" for name, array in self.feed.items())

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
@@ -32,6 +31,7 @@ from intarsia.graph.model import (
     Value,
     ValueType,
 )  # fmt: skip
+from intarsia.graph.replaced_file import Write, replace_files
 from intarsia.graph.tensor import pack_bits
 from intarsia.graph.wire import Message
 from intarsia.records import dataclass
@@ -75,6 +75,7 @@ def save(
     path: str | os.PathLike[str],
     external_threshold_bytes: int | None = None,
     external_file: str | None = None,
+    beside: Sequence[tuple[Path, Write]] = (),
 ) -> None:
     """Write the graph as an ONNX file; a file that is there already is replaced only when everything is written.
 
@@ -84,10 +85,11 @@ def save(
         external_threshold_bytes: constants of at least this size go into a second file beside the model (needed for models
             over 2 GB); None keeps all of them in the model.
         external_file: name of that second file, without a folder; by default the model's name with ".data" added.
+        beside: other files that belong to it, and are replaced with it.
 
     Raises:
         InvalidArgument: the model is over 2 GB without external data, or `external_file` has a folder in it.
-        OSError: the files cannot be written.
+        NotWritten: the files cannot be written.
     """
     target = Path(path)
     name = external_file if external_file is not None else f"{target.name}.data"
@@ -96,10 +98,9 @@ def save(
     external = None if external_threshold_bytes is None else _External(name, external_threshold_bytes)
     message = _Writer(external).model(graph)
     _check_size(message)
-    # Written under other names first: the graph's weights may be mapped from the very files that are replaced.
-    if external is not None and external.parts:
-        replace_file(target.with_name(name), external.write)
-    replace_file(target, lambda file: file.writelines(message.chunks))
+    # Written under other names first: the graph's weights may be read from the very files that are replaced.
+    weights = [(target.with_name(name), external.write)] if external is not None and external.parts else []
+    replace_files([*beside, *weights, (target, lambda file: file.writelines(message.chunks))])
 
 
 def _check_size(message: Message) -> None:
@@ -108,26 +109,6 @@ def _check_size(message: Message) -> None:
             f"the model has {message.nbytes:,} bytes, over protobuf's limit of 2 GB: "
             "use save(graph, path, external_threshold_bytes=1024) to put the weights into a second file"
         )
-
-
-def replace_file(target: Path, write: Callable[[Any], None]) -> None:
-    """Write a file under another name first: what is there already is replaced only when everything is written.
-
-    Raises:
-        InvalidArgument: its folder does not exist.
-    """
-    if not target.parent.is_dir():
-        folder = str(target.parent)
-        raise InvalidArgument(f"file {str(target)!r} cannot be written: there is no folder {folder!r}; make it first")
-    temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            write(file)
-        temporary.replace(target)
-    except BaseException:
-        with suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 @dataclass

@@ -9,8 +9,10 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
-from intarsia.errors import Fail, InvalidArgument, NoSuchFile
+from intarsia.errors import Fail, IntarsiaError, InvalidArgument, NoSuchFile
+from intarsia.graph.replaced_file import not_written, replace_file
 
 FOLDER = "shared_assets"
 GRACE_SECONDS = 60
@@ -75,18 +77,27 @@ def replace_text(path: Path, text: str) -> None:
     with contextlib.suppress(OSError):
         if path.read_bytes() == data:
             return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = _temporary(path)
-    try:
-        with beside.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
+
+    def write(file: BinaryIO) -> None:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, write)
     sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raises NotWritten for what goes wrong with files inside, of which the package at `path` is made."""
+    try:
+        yield
+    except IntarsiaError:
+        raise
+    except OSError as error:
+        raise not_written(error.filename or path, error) from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -387,8 +387,9 @@ class ModelPackage:
     def _commit_in_place(self, package: Contents, root: Path, dense: bool) -> None:
         package.check()
         written = [inlined(package, c, root) if dense and c.path else c for c in package.components.values()]
-        for uri, source in package.pending.items():
-            assets.copy_asset(uri, source, root / assets.FOLDER / assets.folder_name(uri))
+        with assets.writing(root):
+            for uri, source in package.pending.items():
+                assets.copy_asset(uri, source, root / assets.FOLDER / assets.folder_name(uri))
         for component in written:
             if component.file is not None:
                 assets.replace_text(component.file, json_text.pretty(component.body))

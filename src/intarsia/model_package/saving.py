@@ -78,7 +78,7 @@ def saved_as(package: Contents, dest: Path, dense: bool) -> Contents:
     links = [path for path in copies.values() if path.is_symlink()]
     for path in links:
         package.rules.checked(path, must_exist=True)
-    with assets.appearing(dest) as beside:
+    with assets.writing(dest), assets.appearing(dest) as beside:
         for uri, source in package.assets().items():
             assets.copy_asset(uri, source, beside / assets.FOLDER / assets.folder_name(uri))
         for name, path in copies.items():

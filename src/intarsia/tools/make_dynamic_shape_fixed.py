@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from intarsia.graph.replaced_file import replace_file
 from intarsia.tools.onnx_model_utils import fix_output_shapes, make_dim_param_fixed, make_input_shape_fixed
 
 
@@ -31,7 +32,7 @@ def make_dynamic_shape_fixed_helper(arguments: Sequence[str] | None = None) -> N
     else:
         make_input_shape_fixed(model.graph, given.input_name, given.input_shape)
     fix_output_shapes(model)
-    onnx.save(model, given.output_model)
+    replace_file(given.output_model, lambda file: onnx.save(model, file))
 
 
 if __name__ == "__main__":

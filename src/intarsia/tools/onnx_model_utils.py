@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia.enums import GraphOptimizationLevel
 from intarsia.errors import InvalidArgument, nearest
+from intarsia.graph.replaced_file import replace_file
 
 if TYPE_CHECKING:
     import onnx
@@ -166,5 +167,5 @@ def update_onnx_opset(
         logger.info("Updating %s to opset %s", model_path, opset)
     updated: onnx.ModelProto = version_converter.convert_version(model, opset)
     if out_path is not None:
-        onnx.save(updated, os.fspath(out_path))
+        replace_file(out_path, lambda file: onnx.save(updated, file))
     return updated

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument, WrongType
+from intarsia.graph.replaced_file import replace_file
 
 if TYPE_CHECKING:
     import onnx
@@ -136,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     inferred = SymbolicShapeInference.infer_shapes(
         model, given.int_max, given.auto_merge, given.guess_output_rank, given.verbose
     )
-    onnx.save(inferred, given.output or given.input)
+    replace_file(given.output or given.input, lambda file: onnx.save(inferred, file))
 
 
 if __name__ == "__main__":
