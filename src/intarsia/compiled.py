@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.device.memory import taken_from_device
-from intarsia.errors import EPFail, IntarsiaError, ModelRequiresCompilation, check_outputs
+from intarsia.errors import EPFail, IntarsiaError, ModelRequiresCompilation, OutOfMemory, check_outputs
 from intarsia.graph import progress
 from intarsia.graph.model import Graph
 from intarsia.ops.layers import using
@@ -340,6 +340,11 @@ def _compiled(
             except Exception as error:
                 if progress.stopped_by(error):
                     raise
+                if isinstance(error, MemoryError):
+                    first = label(part.graph.nodes[0])
+                    raise OutOfMemory(
+                        f"{part.provider.name}: part {part.index} (first node {first!r}) cannot be compiled: {error}"
+                    ) from error
                 where = f"{part.provider.name} crashed while it compiled part {part.index} (first node "
                 where += f"{label(part.graph.nodes[0])!r}): {type(error).__name__}: {error}"
                 raise _CompileFailure(part, EPFail(where)) from error

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from intarsia.codegen.cache import cache_directory, cache_enabled, get_cache, unsafe_folder
-from intarsia.codegen.cores import available_cores, cpu_quota, memory_limit
 from intarsia.errors import IntarsiaError, nearest
+from intarsia.machine import available_cores, cpu_quota, memory_limit, physical_memory
 from intarsia.partition.table import format_table
 from intarsia.providers.field import KNOWN_ELSEWHERE
 from intarsia.providers.registry import BUILTIN, ENTRY_POINT_GROUP, get_all_providers, load_provider
@@ -285,15 +285,8 @@ def _limits(problems: list[Problem]) -> dict[str, Any]:
         problems.append(Problem("cpu-quota", WARNING, message, "give the container at least one core"))
     return {
         "cores": cores, "cores this process may use": affinity, "cgroup cpu quota": quota,
-        "threads of a run": available_cores(), "cgroup memory limit": memory, "memory": _memory(),
+        "threads of a run": available_cores(), "cgroup memory limit": memory, "memory": physical_memory(),
     }  # fmt: skip
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def _cache(problems: list[Problem]) -> dict[str, Any]:

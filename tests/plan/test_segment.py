@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from intarsia import machine
 from intarsia.codegen.engine import KernelText
 from intarsia.errors import InvalidArgument, OutOfMemory
 from intarsia.graph.broadcasting import broadcast_dim
@@ -101,14 +102,17 @@ def test_binding_needs_every_size() -> None:
         two_steps().bind({"n": 2}, threads=1)
 
 
-def test_no_memory() -> None:
-    bound = two_steps().bind({"n": 2**22, "m": 2**22}, threads=1)
+def test_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "memory_nbytes", lambda: 1 << 40)
+    bound = two_steps().bind({"n": 2**16, "m": 2**16}, threads=1)
+    monkeypatch.setattr(machine, "memory_nbytes", lambda: 1 << 31)
     with pytest.raises(
-        OutOfMemory, match=r"the intermediate tensors of a run need .* MiB, which the system does not give: use a smaller"
+        OutOfMemory,
+        match=r"the intermediate tensors of a run need .* MiB, which the system does not give: it has 2,048 MiB; use a smaller",
     ):
         bound.acquire()
-    with pytest.raises(OutOfMemory, match=r"value '.*' of shape \[2147483648, 2147483648\] needs .* MiB, which the system"):
-        two_steps().bind({"n": 2**31, "m": 2**31}, threads=1)
+    with pytest.raises(OutOfMemory, match=r"value '.*' of shape \[65536, 65536\] needs .* MiB, which the system"):
+        two_steps().bind({"n": 2**16, "m": 2**16}, threads=1)
 
 
 def test_negative_sizes() -> None:

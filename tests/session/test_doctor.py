@@ -13,9 +13,9 @@ import pytest
 import intarsia as ort
 from intarsia import diagnosis
 from intarsia.codegen.cache import get_cache
-from intarsia.codegen.cores import memory_limit
 from intarsia.codegen.target import Target
 from intarsia.diagnosis import Diagnosis, Problem, doctor
+from intarsia.machine import memory_limit
 
 CPU = "CPUExecutionProvider"
 

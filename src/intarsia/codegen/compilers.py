@@ -18,8 +18,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from intarsia.codegen import compiler
-from intarsia.codegen.cores import available_cores
 from intarsia.errors import EPFail, InvalidArgument
+from intarsia.machine import available_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable

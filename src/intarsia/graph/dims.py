@@ -19,6 +19,7 @@ Dim = Union[int, "Expr"]
 Shape = tuple[Dim, ...]
 
 _fresh = itertools.count()
+_MOST_TERMS, _MOST_POWER = 1 << 14, 64  # of a product: a chain of nodes that square a size doubles them each time
 _TEXT_LIMIT = 240  # characters: operations on operations on ... would have texts that grow exponentially
 
 
@@ -160,6 +161,8 @@ class Expr:
     def __mul__(self, other: Dim) -> Dim:
         if not isinstance(other, (int, Expr)):
             return NotImplemented
+        if isinstance(other, Expr) and len(self.terms) * len(other.terms) > _MOST_TERMS:
+            raise OverflowError(f"a size is a product of sums of {len(self.terms)} and {len(other.terms)} sizes")
         terms: dict[Monomial, int] = {}
         for (m1, c1), (m2, c2) in itertools.product(self.terms.items(), _terms(other).items()):
             mono = _times(m1, m2)
@@ -235,7 +238,9 @@ def _terms(d: Dim) -> dict[Monomial, int]:
 def _times(a: Monomial, b: Monomial) -> Monomial:
     powers: dict[Atom, int] = dict(a)
     for atom, power in b:
-        powers[atom] = powers.get(atom, 0) + power
+        powers[atom] = together = powers.get(atom, 0) + power
+        if together > _MOST_POWER:
+            raise OverflowError(f"a size is {atom}^{together}, which no memory has unless {atom} is 0 or 1")
     return tuple(sorted(powers.items(), key=lambda t: str(t[0])))
 
 

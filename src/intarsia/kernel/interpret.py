@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from intarsia.faults import DIVISOR_IS_ZERO
 from intarsia.graph.dims import Dim, Expr, evaluate
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, is_limited, walk
+from intarsia.machine import in_mib, memory_nbytes
 
 _NARROW_FLOATS = frozenset(
     (
@@ -26,6 +28,10 @@ _NARROW_FLOATS = frozenset(
 )  # fmt: skip
 
 
+_VIEWS = frozenset("input scalar size table broadcast reshape transpose slice windows stored".split())  # make no elements
+MOST_NBYTES: ContextVar[int] = ContextVar("most bytes of one value", default=0)  # 0: what the machine has
+
+
 def interpret(
     roots: Sequence[Tensor], operands: Sequence[np.ndarray | None], env: Mapping[str, int] | None = None
 ) -> list[np.ndarray]:
@@ -33,6 +39,7 @@ def interpret(
 
     Raises:
         DivisionByZero: an element of an integer divisor is 0.
+        MemoryError: a value has more bytes than `MOST_NBYTES`.
     """
     interpreter = _Interpreter(operands, env or {})
     values: dict[int, np.ndarray] = {}
@@ -128,6 +135,7 @@ class Recipe:
 class _Interpreter:
     def __init__(self, operands: Sequence[np.ndarray | None], env: Mapping[str, int]) -> None:
         self.operands, self.env = operands, env
+        self.most = MOST_NBYTES.get() or memory_nbytes()
 
     def numbers(self, dims: Sequence[Dim]) -> tuple[int, ...]:
         return tuple(evaluate(d, self.env) if isinstance(d, Expr) else int(d) for d in dims)
@@ -138,7 +146,17 @@ class _Interpreter:
             raise ValueError(f"a value would have shape {list(shape)}: a size is negative; check sizes and pads")
         return shape
 
+    def check_size(self, t: Tensor) -> None:
+        """Raise MemoryError where the elements of `t` are more than may be had, before there is an array of them."""
+        if t.prim in _VIEWS:
+            return
+        sizes = self.numbers(t.shape if t.prim != "iota" else (t.shape[t.attrs[0]],))
+        nbytes = math.prod(sizes) * t.dtype.numpy.itemsize
+        if nbytes > self.most:
+            raise MemoryError(f"a value of shape {list(sizes)} needs {in_mib(nbytes)}, {in_mib(self.most)} are allowed")
+
     def apply(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
+        self.check_size(t)
         structural: Callable[[Tensor, list[np.ndarray]], np.ndarray] | None = getattr(self, "_" + t.prim, None)
         if structural is not None:
             return structural(t, args)
@@ -150,7 +168,12 @@ class _Interpreter:
         return out if out.dtype == t.dtype.numpy else np.asarray(out).astype(t.dtype.numpy)
 
     def prepared(self, t: Tensor) -> Callable[[list[np.ndarray]], np.ndarray]:
-        """`apply` of `t` as a function of the arguments."""
+        """`apply` of `t` as a function of the arguments.
+
+        Raises:
+            MemoryError: as `check_size`; sizes are known now.
+        """
+        self.check_size(t)
         structural = getattr(self, "_" + t.prim, None)
         if structural is not None:
             return partial(structural, t)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from intarsia.graph.dims import Dim, Expr, dim_max, fresh_symbol
-from intarsia.graph.dtypes import MOST_BYTES, DType
+from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, OptionalType, SequenceType, TensorType, ValueType
 from intarsia.kernel import lang as k
+from intarsia.machine import fits
 from intarsia.ops.registry import NodeContext, host_op
 
 Types = list[ValueType | None]
@@ -284,9 +285,9 @@ def loop(M: Any = None, cond: Any = None, *v_initial: Any, body: Graph, node: No
 
 
 def _check_rows(count: int, rows: Sequence[Any]) -> None:
-    """Raise MemoryError where `count` of each of these are more than a process can address."""
+    """Raise MemoryError where `count` of each of these are more than the machine has memory for."""
     nbytes = count * sum(x.nbytes for x in rows if isinstance(x, np.ndarray))
-    if nbytes > MOST_BYTES:
+    if not fits(nbytes):
         raise MemoryError(f"{count} iterations would stack {nbytes / 2**20:,.0f} MiB")
 
 

@@ -20,6 +20,10 @@ from intarsia.ops.registry import OpRecord, Registry
 RunGraph = Callable[[Graph, Sequence[Any]], list[Any]]
 Evaluate = Callable[[Sequence[Any]], list[Any]]  # a node's outputs from its inputs
 
+_TOO_BIG = (  # what it says then, as of versions 1.26 to 2.4
+    "array is too big", "Maximum allowed size exceeded", "Maximum allowed dimension exceeded", "iterator is too large",
+    "maximum supported dimension", "broadcast dimensions too large",
+)  # fmt: skip
 _TRACES = 16  # combinations of shapes for which a prepared call keeps what it has traced
 
 
@@ -70,12 +74,17 @@ def _told(node: Node, inputs: Sequence[Any], error: Exception) -> Exception:
         return NodeFailed(f"{where}: {error}")
     if isinstance(error, IntarsiaError):  # of a node in a body
         return error
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or is_too_big(error):
         return OutOfMemory(f"{where}: {error}: use a smaller batch or a shorter input, or free memory")
     if isinstance(error, MALFORMED):
         shapes = ", ".join("-" if x is None else str(getattr(x, "shape", type(x).__name__)) for x in inputs)
         return Fail(f"{where} failed on inputs of shapes {shapes}: {error}")
     return error
+
+
+def is_too_big(error: Exception) -> bool:
+    """Whether NumPy says that an array would have more elements than it can count."""
+    return isinstance(error, (ValueError, OverflowError)) and str(error).startswith(_TOO_BIG)
 
 
 def prepared_call(record: OpRecord, node: Node) -> Evaluate:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import IntarsiaError, InvalidGraph, NotImplemented
+from intarsia.errors import IntarsiaError, InvalidGraph, NotImplemented, OutOfMemory
 from intarsia.graph.dims import Expr, fresh_symbol, is_static, product, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
@@ -27,6 +27,7 @@ from intarsia.records import dataclass
 
 VALUE_LIMIT = 256  # integer tensors of at most this many elements are followed symbolically
 FLOAT_LIMIT = 16  # the same for float constants (Resize's scales)
+_MOST_SIZE = 1 << 63
 _OF_NUMBERS = FOLLOWED | {"QuantizeLinear", "DequantizeLinear"}
 _INTEGERS = (DType.INT64, DType.INT32, DType.BOOL, DType.UINT8)
 _FLOATS = (DType.FLOAT, DType.DOUBLE)
@@ -61,6 +62,14 @@ class Inference:
     traces: dict[str, list[k.Tensor | None]] = field(default_factory=dict)
     requirements: dict[str, tuple[Requirement, ...]] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
+    _made: tuple[list[Node], int, dict[str, Node]] | None = None
+
+    def producer(self, name: str) -> Node | None:
+        """The node that computes a value. What finds that is kept while the graph has as many nodes as it had."""
+        made, nodes = self._made, self.graph.nodes
+        if made is None or made[0] is not nodes or made[1] != len(nodes):
+            made = self._made = nodes, len(nodes), self.graph.producers()
+        return made[2].get(name)
 
 
 def resolve_version(graph: Graph, node: Node, registry: Registry) -> OpRecord | None:
@@ -141,11 +150,17 @@ def infer_node(result: Inference, node: Node, registry: Registry, strict: bool =
     except MALFORMED as error:
         problem = f"its inputs and attributes do not fit together: {type(error).__name__}: {error}"
         raise InvalidGraph(f"node {node.name!r} ({node.qualified_op}): {problem}") from error
+    except MemoryError as error:
+        where = f"node {node.name!r} ({node.qualified_op})"
+        raise OutOfMemory(f"{where}: {error}: its sizes are larger than this machine can compute with") from error
     if outputs is None:
         _declare(result, node)
         return
     for name, found in zip(node.outputs, outputs, strict=False):
         if name and found is not None:
+            if isinstance(found, TensorType) and any(isinstance(d, int) and d >= _MOST_SIZE for d in found.shape or ()):
+                where = f"node {node.name!r} ({node.qualified_op})"
+                raise InvalidGraph(f"{where}: {name!r} would have 2^63 elements or more along an axis: sizes are int64")
             result.types[name] = found
         elif name:
             _declare_one(result, name)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, Expr, scaled
+from intarsia.graph.dims import Dim, Expr, product, scaled
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import interpret
@@ -29,6 +29,8 @@ TRANSFORMS = (
 NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
 _MOST_DENSE = 256  # elements of an axis that is resampled by a matrix rather than by neighbours
 _MOST_NEIGHBOURS = 1 << 16  # to either side of an element
+_FEW_NEIGHBOURS = 4  # that are written out one by one
+_MOST_FOLDED = 1 << 20  # elements of a table that is made with the session; those of longer axes are computed in each run
 _MOST = 1 << 31  # numerator and denominator of a scale
 _HALF_WAY = Fraction(499, 1000)  # and not quite, which may round to the neighbour
 _FARTHEST = 1 << 15  # border of a region of interest, in lengths of the axis; and its denominator
@@ -383,31 +385,38 @@ def _interpolate(x: k.Tensor, a: Axis, sampling: Sampling) -> k.Tensor:
             f"at most {2 * _MOST_NEIGHBOURS} are supported"
         )
     first = math.floor(-support / shrink) + 1
-    taps = [float(j) for j in range(first, 2 - first)]
+    count = 2 - 2 * first
+    few = count <= _FEW_NEIGHBOURS
+    if few:
+        steps: list[Any] = list(range(first, 2 - first))
+        distances: list[Any] = [float(j) for j in steps]
+    else:  # of all neighbours at once: [out, count]
+        below, ratio = k.expand_dims(below, [1]), k.expand_dims(ratio, [1])
+        steps = [k.iota((1, count), 1) + first]
+        distances = [k.cast(steps[0], x.dtype)]
     kernel = _filter(sampling)
-    weights = [kernel(k.absolute(j - ratio) * shrink) for j in taps]
-    indices = [below + int(j) for j in taps]
+    weights = [kernel(k.absolute(j - ratio) * shrink) for j in distances]
+    indices = [below + j for j in steps]
     if sampling.exclude_outside:
         weights = [k.select((i < 0) | (i >= k.size(a.length)), 0.0, w) for i, w in zip(indices, weights, strict=True)]
     if sampling.exclude_outside or sampling.antialias:
-        total = weights[0]
+        total = weights[0] if few else k.reduce_sum(weights[0], [1], keepdims=True)
         for w in weights[1:]:
             total = total + w
         weights = [w / total for w in weights]
     indices = [_clamp(i, a.length) for i in indices]
-    if len(taps) <= 4:
+    if few:
         column = [a.out if i == a.axis else 1 for i in range(x.rank)]
         parts = [k.take(x, _fold(i), a.axis) * k.reshape(_fold(w), column) for i, w in zip(indices, weights, strict=True)]
         out = parts[0]
         for part in parts[1:]:
             out = out + part
         return out
-    table = _fold(k.concat([k.expand_dims(i, [1]) for i in indices], 1))
-    factors = _fold(k.concat([k.expand_dims(w, [1]) for w in weights], 1))
-    if isinstance(a.length, int) and a.length <= _MOST_DENSE and a.axis == x.rank - 1 and not _symbolic(table):
+    table, factors = _fold(indices[0]), _fold(weights[0])
+    if isinstance(a.length, int) and a.length <= _MOST_DENSE and a.axis == x.rank - 1 and _folds(table):
         return _product(x, a, table, factors)
     gathered = k.take(x, table, a.axis)
-    shape = [a.out if i == a.axis else len(taps) if i == a.axis + 1 else 1 for i in range(gathered.rank)]
+    shape = [a.out if i == a.axis else count if i == a.axis + 1 else 1 for i in range(gathered.rank)]
     return k.reduce_sum(gathered * k.reshape(factors, shape), [a.axis + 1])
 
 
@@ -468,10 +477,14 @@ def number(d: Dim) -> k.Tensor:
 
 
 def _fold(t: k.Tensor) -> k.Tensor:
-    """A table instead of arithmetic on indices, where all sizes are known."""
-    if any(_symbolic(part) for part in k.walk([t])):
-        return t
-    return k.constant(interpret([t], [])[0])
+    """A table instead of arithmetic on indices, where all sizes are known and the table is not large."""
+    return k.constant(interpret([t], [])[0]) if _folds(t) else t
+
+
+def _folds(t: k.Tensor) -> bool:
+    """A model of 200 bytes may ask for an axis of 2^31 elements: what is as large as that is left to the run."""
+    size = product(t.shape)
+    return isinstance(size, int) and size <= _MOST_FOLDED and not any(_symbolic(part) for part in k.walk([t]))
 
 
 def _symbolic(t: k.Tensor) -> bool:

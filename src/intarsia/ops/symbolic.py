@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import Expr, dim_max, dim_min, floordiv, is_nonnegative, lower_bound, mod, truncdiv
+from intarsia.graph.dims import Expr, dim_max, dim_min, floordiv, is_nonnegative, lower_bound, mod, product, truncdiv
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, walk
 from intarsia.ops.ratios import Quotient
 
 _MOVES = frozenset(("broadcast", "reshape", "transpose", "concat", "slice", "take", "cast"))
 _MAY_OVERFLOW = frozenset(("cast", "neg", "abs", "add", "sub", "mul", "div", "reduce"))
+_MOST_ELEMENTS = 1 << 16  # of a value on the way to a small one
 _SIZE_BITS = 32  # of integers that hold any size; smaller ones may wrap around at a run
 
 
@@ -34,7 +35,13 @@ def evaluate_symbolic(root: Tensor, operands: Mapping[int, np.ndarray | None]) -
             raise Unknown(t.prim)
         if t.prim not in _MOVES and any(a.dtype.is_floating and _has_size(values[id(a)]) for a in t.args):
             raise Unknown("float")
-        found = rule(t, [values[id(a)] for a in t.args], operands)
+        size = product(t.shape)
+        if isinstance(size, int) and size > _MOST_ELEMENTS:
+            raise Unknown("too many elements")
+        try:
+            found = rule(t, [values[id(a)] for a in t.args], operands)
+        except OverflowError:
+            raise Unknown("too large an expression") from None
         values[id(t)] = _wrapped(found, t.dtype) if t.prim in _MAY_OVERFLOW and t.dtype.is_integer else found
     return values[id(root)]
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from intarsia import forks
 from intarsia.errors import OutOfMemory
+from intarsia.machine import fits, in_mib, refused
 from intarsia.records import dataclass
 
 ALIGNMENT = 64
@@ -234,14 +235,15 @@ class Arena:
         size = nbytes
         if self.strategy == NEXT_POWER_OF_TWO:
             size = max(1 << (nbytes - 1).bit_length() if nbytes <= self._most else nbytes, min(self._next, self._most))
-            if self.limit and self._reserved() + size > self.limit:
+            if (self.limit and self._reserved() + size > self.limit) or not fits(self._reserved() + size):
                 size = nbytes
         try:
+            if not fits(self._reserved() + size):
+                raise MemoryError
             region = Region.of(size)
         except (MemoryError, ValueError):
             raise OutOfMemory(
-                f"the intermediate tensors of a run need {nbytes / 2**20:,.0f} MiB, which the system does not give: "
-                "use a smaller batch or a shorter input, or free memory"
+                f"the intermediate tensors of a run need {in_mib(nbytes)}, {refused(self._reserved() + nbytes)}"
             ) from None
         self._next = min(2 * max(size, self._next), self._most)
         self._regions.append(region)

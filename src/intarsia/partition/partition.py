@@ -435,11 +435,10 @@ def _with_copies(graph: Graph, parts: Sequence[Part]) -> Iterator[Step]:
     home: dict[str, tuple[Device, ExecutionProvider | None]] = dict.fromkeys(graph.input_names(), (HOST, None))
     present: set[tuple[str, Device]] = set()
     for part in parts:
+        readers = part.graph.consumers() if part.provider.device.host or part.host_inputs else {}
         for name in part.graph.input_names():
             target = HOST if name in part.host_inputs else part.provider.device
-            shape_only = target.host and all(
-                n.op_type in READS_ONLY_SHAPE and not n.domain for n in part.graph.nodes if name in n.used_names()
-            )
+            shape_only = target.host and all(n.op_type in READS_ONLY_SHAPE and not n.domain for n in readers.get(name, ()))
             yield from _copy(graph, name, home[name], target, part.provider, present, shape_only)
         yield part
         home.update((n, (part.provider.device, part.provider)) for n in part.graph.output_names())

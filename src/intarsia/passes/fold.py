@@ -13,13 +13,18 @@ from intarsia.errors import IntarsiaError
 from intarsia.graph.dims import is_static
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, ValueType
+from intarsia.kernel.interpret import MOST_NBYTES
+from intarsia.machine import memory_nbytes
 from intarsia.ops.evaluate import evaluate_node
 from intarsia.ops.registry import Registry
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Patch, Rewriter
 from intarsia.passes.rule import ANY_OP, Match, Op, Rule, RuleSet
+from intarsia.records import dataclass
 
 GROWTH_LIMIT_NBYTES = 1 << 20  # a folded result may be this large, or as large as the constants that it is made from
+TOTAL_NBYTES, TOTAL_TIMES = 64 << 20, 4  # all results of a model: so many bytes, and so many times those of its constants
+WORK_NBYTES, WORK_TIMES = 64 << 20, 16  # of one value while a result is computed: so many, and so many times its constants
 LAZY_NBYTES = 1 << 16  # larger results are computed when they are first read
 RANDOM = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout")
@@ -66,7 +71,8 @@ def _fold(m: Match, kept: frozenset[str] = _KEPT) -> Patch | None:
         constants.append(found)
     types = [rewriter.types.get(o) for o in node.outputs if o]
     nbytes = _result_nbytes([rewriter.types.get(o) for o in node.outputs if o and rewriter.reader_count(o)])
-    if nbytes is None or nbytes > max(GROWTH_LIMIT_NBYTES, sum(c.nbytes for c in constants if c is not None)):
+    given = sum({c.name: c.nbytes for c in constants if c is not None}.values())
+    if nbytes is None or nbytes > max(GROWTH_LIMIT_NBYTES, given) or not _within_total(rewriter, nbytes):
         return None
     results = _lazily if nbytes > LAZY_NBYTES and node.op_type in _LAZY and not _may_fail(node, types) else _at_once
     arrays = results(rewriter.registry, node, constants, types)
@@ -81,6 +87,27 @@ def _fold(m: Match, kept: frozenset[str] = _KEPT) -> Patch | None:
             made = patch.lazy_constant(kind.dtype, [d for d in kind.shape if isinstance(d, int)], array, "folded")
         patch.result(made, name)
     return patch
+
+
+def _within_total(rewriter: Rewriter, nbytes: int) -> bool:
+    """Whether so many bytes more are no more than a model's constants may grow by; they are counted then."""
+    while rewriter.outer is not None:
+        rewriter = rewriter.outer
+    total: Total | None = rewriter.notes.get(Total)
+    if total is None:
+        limit = TOTAL_NBYTES + TOTAL_TIMES * sum(c.nbytes for c in rewriter.graph.constants.values())
+        total = rewriter.notes[Total] = Total(limit)
+    if nbytes > total.left:
+        return False
+    total.left -= nbytes
+    return True
+
+
+@dataclass
+class Total:
+    """What folded results of a model may still have, in bytes: a few nodes that double a constant would fill any memory."""
+
+    left: int
 
 
 def _result_nbytes(types: list[ValueType | None]) -> int | None:
@@ -102,10 +129,14 @@ Results = list[Any] | None
 
 
 def _at_once(registry: Registry, node: Node, constants: list[Constant | None], types: list[ValueType | None]) -> Results:
+    work = WORK_NBYTES + WORK_TIMES * sum(c.nbytes for c in constants if c is not None)
+    token = MOST_NBYTES.set(min(work, memory_nbytes()))
     try:
         results = evaluate_node(node, [None if c is None else c.numpy() for c in constants], registry)
     except (IntarsiaError, MemoryError, FloatingPointError):
         return None  # the same error is raised, with its place, when the model is run
+    finally:
+        MOST_NBYTES.reset(token)
     found = [r for name, r in zip(node.outputs, results, strict=True) if name]
     for result, kind in zip(found, types, strict=True):
         if not isinstance(result, np.ndarray) or not isinstance(kind, TensorType) or result.dtype != kind.dtype.numpy:

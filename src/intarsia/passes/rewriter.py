@@ -313,8 +313,10 @@ class Rewriter:
                 self.values[old] = self.values[new]
             old, new = new, old
         for node in self.readers.pop(old, {}).values():
-            if old in node.inputs:
-                node.inputs = [new if n == old else n for n in node.inputs]
+            inputs = list(node.inputs)
+            for _ in range(inputs.count(old)):  # without a loop over all of a Concat of thousands, for each of them
+                inputs[inputs.index(old)] = new
+            node.inputs = inputs
             if any(True for _ in node.subgraphs):
                 Graph(nodes=[node]).replace_uses({old: new})
             self.readers.setdefault(new, {})[id(node)] = node

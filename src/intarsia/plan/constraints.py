@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping
 from intarsia.errors import NodeFailed, OutOfMemory
 from intarsia.faults import DIVISOR_IS_ZERO
 from intarsia.graph.dims import Dim, evaluate, symbols_of
-from intarsia.graph.dtypes import MOST_BYTES, DType
+from intarsia.graph.dtypes import DType
+from intarsia.machine import fits, in_mib, refused
 from intarsia.records import dataclass
 
 _SHOWN = 60  # characters of a size that a message writes out
+_MOST_STRIDE = 1 << 63  # NumPy counts bytes in 63 bits, for empty arrays too
 
 
 class SizesApart(NodeFailed):
@@ -94,13 +96,21 @@ def check_shape(name: str, shape: tuple[int, ...], dtype: DType) -> None:
     if shape and min(shape) < 0:
         raise NodeFailed(f"value {name!r} would have shape {list(shape)}: a size is negative; check sizes and pads")
     elements = math.prod(shape)
-    if elements * dtype.numpy.itemsize > MOST_BYTES:
+    if not fits(elements * dtype.numpy.itemsize):
         raise too_large(name, shape, elements * dtype.numpy.itemsize)
+    if not elements:
+        check_empty(name, shape, dtype.numpy.itemsize)
+
+
+def check_empty(name: str, shape: tuple[int, ...], itemsize: int) -> None:
+    """Of a value without elements: an array of its shape can be made. Raises OutOfMemory."""
+    if math.prod(d or 1 for d in shape) * itemsize >= _MOST_STRIDE:
+        raise OutOfMemory(
+            f"value {name!r} of shape {list(shape)} has no elements, but sizes whose product is more than 63 bits count: "
+            "use smaller sizes"
+        )
 
 
 def too_large(name: str, shape: tuple[int, ...], nbytes: int) -> OutOfMemory:
     """The error for a tensor that no memory can be had for."""
-    return OutOfMemory(
-        f"value {name!r} of shape {list(shape)} needs {nbytes / 2**20:,.0f} MiB, which the system does not give: "
-        "use a smaller batch or a shorter input, or free memory"
-    )
+    return OutOfMemory(f"value {name!r} of shape {list(shape)} needs {in_mib(nbytes)}, {refused(nbytes)}")

@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from intarsia.machine import fits, in_mib, memory_nbytes
+
 LEAST = 1 << 18
 MOST_KEPT = 1 << 27
 MOST_ROOMY = 1 << 25
@@ -62,8 +64,10 @@ class ResultMemory:
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """As `numpy.empty`, but always a view: programs look at `base` to see that a result was not copied. Raises MemoryError
-        where there is none."""
+        where there is none, or not so much in the machine."""
         nbytes = math.prod(shape) * dtype.itemsize
+        if not fits(nbytes):
+            raise MemoryError(f"{in_mib(nbytes)} are more than the {in_mib(memory_nbytes())} of this machine")
         if nbytes >= LEAST and not dtype.hasobject and self.words is not None:
             assert self._lent is not None
             made = self._lent[0]((shape, dtype, nbytes))

@@ -47,11 +47,22 @@ def sized(
             writers.setdefault(name, []).append(i)
     outside, jumped = {*inputs, *outputs, *constants}, _jumped(steps)
     found = {i for i, s in enumerate(steps) if isinstance(s, Step) and s.writes and not s.varies and i not in jumped}
-    while True:
-        others = [i for i in found if not _alone(i, steps[i], found, readers, writers, constants, outside)]
-        if not others:
-            break
-        found.difference_update(others)
+    every_run = _EveryRun()
+    for i in range(len(steps)):
+        if i not in found:
+            every_run.add(i, steps[i])
+    waiting = sorted(found)
+    while waiting:
+        i = waiting.pop()
+        if i not in found or _alone(i, steps[i], every_run, writers, constants, outside):
+            continue
+        found.discard(i)
+        broken, earlier = every_run.add(i, steps[i])
+        for name in broken:
+            waiting += readers.get(name, ())
+            waiting += writers[name]
+        for name in earlier:
+            waiting += writers.get(name, ())
     return _read(found, steps, readers)
 
 
@@ -81,17 +92,38 @@ def _read(found: set[int], steps: Sequence[Step | Jump], readers: Mapping[str, l
     return Sized(tuple(sorted(found)), tuple(sorted(names))) if names else None
 
 
+class _EveryRun:
+    """Steps that are done in every run.
+
+    Attributes:
+        writes: what they write.
+        first: of what they read, the first of them that does.
+    """
+
+    def __init__(self) -> None:
+        self.writes: set[str] = set()
+        self.first: dict[str, int] = {}
+
+    def add(self, i: int, step: Step | Jump) -> tuple[list[str], list[str]]:
+        """Names that none of them wrote before, and that none so early read."""
+        broken = [name for name in step.writes if name not in self.writes]
+        earlier = [name for name in step.reads if self.first.get(name, i + 1) > i]
+        self.writes.update(broken)
+        self.first.update(dict.fromkeys(earlier, i))
+        return broken, earlier
+
+
 def _alone(
-    i: int, step: Step | Jump, found: set[int], readers: Mapping[str, list[int]], writers: Mapping[str, list[int]],
-    constants: Mapping[str, object], outside: set[str],
+    i: int, step: Step | Jump, every_run: _EveryRun, writers: Mapping[str, list[int]], constants: Mapping[str, object],
+    outside: set[str],
 ) -> bool:  # fmt: skip
     """Whether a step reads and writes nothing that depends on more than sizes, and what it writes is written once for all."""
     for name in step.reads:
-        if name not in constants and (name not in writers or not found.issuperset(writers[name]) or writers[name][0] >= i):
+        if name not in constants and (name not in writers or name in every_run.writes or writers[name][0] >= i):
             return False
     for name in step.writes:
-        first = min((j for j in readers.get(name, ()) if j not in found), default=len(found) + i)
-        if name in outside or not found.issuperset(writers[name]) or writers[name][-1] > first:
+        last = writers[name][-1]
+        if name in outside or name in every_run.writes or last > every_run.first.get(name, last):
             return False
     return True
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from intarsia.codegen.cores import available_cores, cpu_quota
 from intarsia.errors import InvalidArgument
+from intarsia.machine import available_cores, cpu_quota
 
 __all__ = ["PoolSettings", "available_cores", "cpu_quota"]
 

@@ -411,7 +411,7 @@ def _view(name: str, kind: TensorType | None, heads: int | None, inference: Infe
     """The buffer that holds an operand, and where its heads lie in it."""
     if kind is None or kind.dtype is not DType.FLOAT or kind.shape is None:
         return None
-    producer = inference.graph.producers().get(name)
+    producer = inference.producer(name)
     if len(kind.shape) == 4:
         batch, count, rows, size = kind.shape
         shape = (batch, count, rows, size)

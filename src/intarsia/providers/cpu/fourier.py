@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
 
 
+_MOST_LENGTH = 1 << 22
+
+
 @dataclass(frozen=True)
 class Fourier(Template):
     """`passes`: what is computed from `%x` to `%y`, which stand for the node's operand and its output."""
@@ -61,6 +64,11 @@ def _known(node: Node, index: int, inference: Inference) -> Dim | None:
     return found if isinstance(found, Expr) else int(found)
 
 
+def _is_long(length: Dim) -> bool:
+    """Whether the tables of a transform, which would be made with the session, are larger than a model should ask for."""
+    return isinstance(length, int) and length > _MOST_LENGTH
+
+
 def _given(node: Node, index: int) -> bool:
     return index < len(node.inputs) and bool(node.inputs[index])
 
@@ -89,7 +97,7 @@ def dft(node: Node, inference: Inference) -> Template | None:
     length: Dim | None = (have - 1) * 2 if inverse and onesided else have
     if _given(node, 1):
         length = _known(node, 1, inference)
-    if length is None:
+    if length is None or _is_long(length):
         return None
     form = Form(x.dtype, "half" if inverse and onesided else "real" if real else "complex", "complex", inverse)
     form = replace(form, target="real" if form.source == "half" else "complex", paired=form.source != "complex")
@@ -117,7 +125,9 @@ def stft(node: Node, inference: Inference) -> Template | None:
         length = _known(node, 3, inference)
     elif window is not None and window.shape is not None:
         length = window.shape[0]
-    if length is None or (_given(node, 2) and (window is None or window.shape is None or window.dtype is not x.dtype)):
+    if length is None or _is_long(length):
+        return None
+    if _given(node, 2) and (window is None or window.shape is None or window.dtype is not x.dtype):
         return None
     equal: tuple[tuple[Dim, Dim], ...] = ()
     if window is not None and window.shape is not None and window.shape[0] != length:

@@ -73,7 +73,7 @@ def _product_of(node: Node, inference: Inference) -> _Product | None:
 
 def _with_matrices(node: Node, gathered: str, rows: str, turned: bool, inference: Inference) -> _Product | None:
     graph = inference.graph
-    gather = graph.producers().get(gathered)
+    gather = inference.producer(gathered)
     if gather is None or gather.op_type != "Gather" or gather.domain or int(gather.attributes.get("axis", 0)) != 0:
         return None
     matrices = graph.constants.get(gather.inputs[0])
@@ -97,10 +97,10 @@ def _with_matrices(node: Node, gathered: str, rows: str, turned: bool, inference
 
 def _in_range(name: str, count: int, inference: Inference) -> bool:
     """Whether all elements are 0 to `count` - 1: indices along an axis that is not longer."""
-    node = inference.graph.producers().get(name)
+    node = inference.producer(name)
     while node is not None and node.op_type in _MOVES and not node.domain:
         name = node.inputs[0]
-        node = inference.graph.producers().get(name)
+        node = inference.producer(name)
     if (
         node is None
         or node.domain

@@ -82,10 +82,11 @@ def _defined(node: Node, registry: Registry) -> Evaluate:
 
 def _failed(node: Node, error: Exception) -> Exception | None:
     """What a kernel's error is to callers; None: a mistake of this package, which stays what it is."""
+    from intarsia.ops.evaluate import is_too_big
     from intarsia.ops.infer import MALFORMED
 
     where = f"node {node.name!r} ({node.qualified_op})"
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or is_too_big(error):
         return OutOfMemory(f"{where}: {error}: use a smaller batch or a shorter input, or free memory")
     if isinstance(error, MALFORMED):  # what NumPy says of sizes that are negative, or absurd
         return Fail(f"{where} failed: {error}")

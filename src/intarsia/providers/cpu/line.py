@@ -11,6 +11,7 @@ import numpy as np
 from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Shape, evaluate, format_shape
 from intarsia.plan.bound import BoundSegment
+from intarsia.plan.constraints import check_empty
 from intarsia.plan.results import LEAST, copied
 from intarsia.providers.cpu.executable import Executable, HostStep, Unit
 from intarsia.records import dataclass
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from intarsia.plan.segment import Segment
     from intarsia.providers.cpu.boundaries import Wanted
 
+_WIDEST = 16  # bytes of an element
 _RunSegment = Callable[[BoundSegment, Sequence[np.ndarray], "RunContext | None"], list[Any]]
 
 
@@ -262,4 +264,6 @@ def view_shape(name: str, given: tuple[int, ...], dims: Shape, env: Mapping[str,
     if math.prod(shape) != size or min(shape, default=0) < 0:
         described = f"{list(given)} ({size} elements)"
         raise NodeFailed(f"value {name!r}: {described} cannot be reshaped to {list(shape)} ({math.prod(shape)} elements)")
+    if not size:
+        check_empty(name, shape, _WIDEST)
     return shape

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 
 import numpy as np
@@ -162,6 +162,7 @@ class _Lowerer:
         for name in grouping.alias:
             self.other_names.setdefault(grouping.canonical(name), []).append(name)
         self.steps: list[Step | Jump] = []
+        self.jumps = False  # whether one of them is a jump
         self.produced: set[str] = set()  # by the segment being built
         self.constraints: list[Constraint] = []
         self.of_sizes = [*asked]  # not yet among a segment's constraints
@@ -211,7 +212,7 @@ class _Lowerer:
             self.types[name] = replace(kind, dtype=DType.BFLOAT16)
 
     def _append(self, steps: Sequence[Step | Jump]) -> None:
-        if not any(isinstance(s, Jump) for s in self.steps):  # which may have led past what ran
+        if not self.jumps:  # which may have led past what ran
             steps = [s for s in steps if not (isinstance(s, Step) and s.shared and set(s.writes) <= self.produced)]
         if self.begin is not None:
             for step in steps:
@@ -219,6 +220,7 @@ class _Lowerer:
                 for kernel in sorted(every, key=lambda kernel: -kernel.size):  # what takes longest first
                     self.begin(kernel)
         self.steps += steps
+        self.jumps = self.jumps or any(isinstance(s, Jump) for s in steps)
         self.produced.update(n for s in steps for n in s.writes)
 
     def _splice(self, g: Group) -> bool:
@@ -363,7 +365,7 @@ class _Lowerer:
             self.units.append(Segment(self.steps, (), (), {}, {}, self.constraints))
             for name in self.produced:
                 self._define(name)
-        self.steps, self.produced, self.constraints = [], set(), []
+        self.steps, self.produced, self.constraints, self.jumps = [], set(), [], False
 
     def _cross(self) -> None:
         """Name each segment's inputs and outputs: what crosses its borders."""
@@ -426,8 +428,13 @@ class _Lowerer:
     def _joined_step(self, g: Group) -> Step | None:
         """A Concat into an output of the program."""
         ((out, root),) = g.roots.items()
-        given = {self.grouping.canonical(name) for name in self.graph.output_names()}
+        given = self._given
         return joined_step(root, out, self.target, _prefix(g), len(given)) if out in given else None
+
+    @cached_property
+    def _given(self) -> frozenset[str]:
+        """Buffers that are outputs of the program."""
+        return frozenset(self.grouping.canonical(name) for name in self.graph.output_names())
 
     def _loop_step(self, g: Group) -> Step:
         (out,) = g.roots

@@ -38,8 +38,8 @@ def softmax(node: Node, inference: Inference) -> Template | None:
     inside = product(x.shape[start + 1 :]) if single else 1
     if inside != 1 or (isinstance(row, int) and row < _LEAST_ROW):
         return None
-    made = {n: other.op_type for other in inference.graph.nodes for n in other.outputs}
-    if made.get(node.inputs[0]) in _FUSED:
+    made_by = inference.producer(node.inputs[0])
+    if made_by is not None and made_by.op_type in _FUSED:
         return None
     return Softmax(node, (node.inputs[0],), (x,), out, takes_epilogue=False, start=start, row=row)
 

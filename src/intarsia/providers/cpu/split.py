@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from intarsia.codegen.byte_kernel import SUMS
+from intarsia.codegen.loop_index import ELEMENTWISE
 from intarsia.codegen.loop_values import HELD, stripped
 from intarsia.codegen.loops import WHOLE
 from intarsia.graph.dims import Dim, Expr, product
@@ -26,6 +27,7 @@ from intarsia.records import dataclass
 
 _HALF = (DType.FLOAT16, DType.BFLOAT16)
 _FAST = (DType.FLOAT, DType.DOUBLE)
+_MOST_DEPTH, _MOST_JOINED = 96, 64  # of a kernel's primitives, one in the other; operands of one concatenation
 _MANY_TERMS, _ROW, _FEW_RESULTS = 128, 8, 4096  # terms of a sum, of its first part, and results of a reduction in parts
 
 
@@ -43,12 +45,17 @@ def split_definition(name: str, root: Tensor, node: Node, graph: Graph, types: d
     last = stripped(root)
     order = walk([root])
     again = {id(t.args[0]) for t in order if _takes_again(t)} | _tables(order)
-    if not again and not any(t.prim == "dot" or (t.prim in WHOLE and t is not last) or _goes_by_axis(t) for t in order):
+    wide = _wide(order)
+    apart = (t.prim == "dot" or (t.prim in WHOLE and t is not last) or _goes_by_axis(t) for t in order)
+    if not wide and not again and not any(apart):
         return [Piece(name, root)]
     splitter = _Splitter(name, node, graph, types)
     made: dict[int, Tensor] = {}
+    depths: dict[int, int] = {}
     for t in order:
         args = tuple(made[id(a)] for a in t.args)
+        if wide and t.prim == "concat" and len(args) > _MOST_JOINED:
+            args = splitter.joined(args, t.attrs[0])
         same = all(a is b for a, b in zip(args, t.args, strict=True))
         rebuilt = t if same else simplified(Tensor(t.prim, args, t.attrs, t.dtype, t.shape))
         if t.prim == "dot":
@@ -57,6 +64,10 @@ def split_definition(name: str, root: Tensor, node: Node, graph: Graph, types: d
             rebuilt = splitter.whole(rebuilt)
         elif _goes_by_axis(rebuilt):
             rebuilt = splitter.by_axis(rebuilt)
+        if wide:
+            depth = depths[id(t)] = 0 if rebuilt.prim == "input" else 1 + max((depths[id(a)] for a in t.args), default=0)
+            if depth > _MOST_DEPTH and t.prim in ELEMENTWISE and t is not last:
+                rebuilt, depths[id(t)] = splitter.whole(rebuilt), 0
         made[id(t)] = rebuilt
     return [*splitter.pieces, Piece(name, made[id(root)])]
 
@@ -100,6 +111,13 @@ class _Splitter:
         value = self._value(t.dtype, t.shape)
         self.pieces.append(Piece(value.attrs[0], t))
         return value
+
+    def joined(self, args: tuple[Tensor, ...], axis: int) -> tuple[Tensor, ...]:
+        """The operands of a concatenation in fewer parts, each of which is a buffer of its own."""
+        while len(args) > _MOST_JOINED:
+            parts = (args[i : i + _MOST_JOINED] for i in range(0, len(args), _MOST_JOINED))
+            args = tuple([self.whole(k.concat(part, axis)) if len(part) > 1 else part[0] for part in parts])
+        return args
 
     def by_axis(self, t: Tensor) -> Tensor:
         """A reduction over several axes, one after the other from the last one on."""
@@ -179,6 +197,17 @@ class _Splitter:
         name = f"{self.name}%{len(self.pieces)}"
         self.types[name] = TensorType(dtype, shape)
         return Tensor("input", (), (name,), dtype, shape)
+
+
+def _wide(order: Sequence[Tensor]) -> bool:
+    """Whether a definition is so deep, or joins so many operands, that one kernel for all of it would take long to compile: a
+    sum of 50,000 operands is computed by kernels of some, one after the other, so that its terms are added in their order."""
+    if len(order) <= min(_MOST_DEPTH, _MOST_JOINED):
+        return False
+    depths: dict[int, int] = {}
+    for t in order:
+        depths[id(t)] = 1 + max((depths[id(a)] for a in t.args), default=0)
+    return max(depths.values()) > _MOST_DEPTH or any(t.prim == "concat" and len(t.args) > _MOST_JOINED for t in order)
 
 
 def _takes_again(t: Tensor) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from intarsia.errors import Fail
-from intarsia.graph.dtypes import MOST_BYTES
 from intarsia.plan.address import address_of
 from intarsia.plan.constraints import too_large
 from intarsia.plan.results import memory
@@ -41,8 +40,6 @@ class Rows:
             count = count if self.total is None else self.total
             nbytes = count * math.prod(shape) * self.dtype.itemsize
             try:
-                if nbytes > MOST_BYTES:
-                    raise MemoryError
                 self._blocks.append(memory.empty((count, *shape), self.dtype))
             except (MemoryError, ValueError):
                 raise too_large(self.name, (count, *shape), nbytes) from None

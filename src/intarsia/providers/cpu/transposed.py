@@ -23,6 +23,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
 from intarsia.records import dataclass
 
+_MOST_BLOCK = 1 << 12  # pixels of a stride's block
 _MOST_PHASES = 8
 _WORTH = 1.1  # times fewer multiplications, from which on phases are convolutions of their own
 _VECTOR = 16  # filters
@@ -64,8 +65,10 @@ def is_transposed_convolution(node: Node, inference: Inference) -> bool:
 
 
 def is_plain(node: Node) -> bool:
-    """Whether the border is given by `pads`, and no taps are left out."""
+    """Whether the border is given by `pads`, no taps are left out, and blocks are small: weights are padded to whole ones."""
     plain = node.attributes.get("auto_pad", "NOTSET") in ("NOTSET", "") and not node.attributes.get("output_shape")
+    pixels = [*(node.attributes.get("strides") or ()), *(1 + e for e in node.attributes.get("output_padding") or ())]
+    plain = plain and math.prod(pixels) <= _MOST_BLOCK
     return plain and all(d == 1 for d in node.attributes.get("dilations") or ())
 
 

@@ -1,9 +1,14 @@
-"""How many cores this process may use: the least of CPU affinity, cgroup CPU quota and the machine's cores."""
+"""What this process may use of the machine: cores and memory, the least of what there is and what its control groups grant.
+
+No request for memory goes beyond what the machine has: the system may promise more, and ends the process when it is written.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 import os
+import sys
 from collections.abc import Iterator
 from os.path import join
 from typing import TYPE_CHECKING
@@ -15,7 +20,9 @@ if TYPE_CHECKING:
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 PROCESS_CGROUPS = "/proc/self/cgroup"
+LARGE_NBYTES = 1 << 30  # smaller requests are not compared with what the machine has
 _NO_LIMIT = 1 << 62
+_ADDRESSABLE = 1 << 47  # bytes of a process
 
 
 def available_cores(cgroup_root: AnyPath = CGROUP_ROOT, process_cgroups: AnyPath = PROCESS_CGROUPS) -> int:
@@ -38,6 +45,43 @@ def cpu_quota(cgroup_root: AnyPath = CGROUP_ROOT, process_cgroups: AnyPath = PRO
     return min(quotas, default=None)
 
 
+def _quota(folder: str) -> float | None:
+    try:
+        if os.path.exists(join(folder, "cpu.max")):
+            limit, period = _text(join(folder, "cpu.max")).split()
+        else:
+            limit = _text(join(folder, "cpu.cfs_quota_us")).strip()
+            period = _text(join(folder, "cpu.cfs_period_us")).strip()
+        if limit == "max" or int(limit) <= 0 or int(period) <= 0:
+            return None
+        return int(limit) / int(period)
+    except (OSError, ValueError):
+        return None
+
+
+@functools.cache
+def memory_nbytes() -> int:
+    """Bytes of memory that this process can have at most: the machine's, or what its control groups grant."""
+    found = [n for n in (physical_memory(), memory_limit()) if n is not None]
+    return min(found, default=_ADDRESSABLE)
+
+
+def fits(nbytes: int) -> bool:
+    """Whether so much memory may be asked for."""
+    return nbytes < LARGE_NBYTES or nbytes <= memory_nbytes()
+
+
+def in_mib(nbytes: int) -> str:
+    """Bytes for people."""
+    return f"{nbytes / 2**20:,.0f} MiB" if nbytes < 1 << 60 else f"2^{nbytes.bit_length() - 1} bytes or more"
+
+
+def refused(nbytes: int) -> str:
+    """The end of a sentence about so much memory, for people."""
+    has = "" if fits(nbytes) else f"it has {in_mib(memory_nbytes())}; "
+    return f"which the system does not give: {has}use a smaller batch or a shorter input, or free memory"
+
+
 def memory_limit(cgroup_root: AnyPath = CGROUP_ROOT, process_cgroups: AnyPath = PROCESS_CGROUPS) -> int | None:
     """Bytes of memory that cgroup v1 or v2 grants this process, None where nothing limits it."""
     found = [limit for folder in _groups(cgroup_root, process_cgroups, "memory") if (limit := _memory(folder)) is not None]
@@ -50,9 +94,29 @@ def _memory(folder: str) -> int | None:
             text = _text(join(folder, name)).strip()
         except OSError:
             continue
-        # Version 1 says "no limit" by the largest multiple of a page (cgroups(7)).
+        # Version 1 says "no limit" by the largest multiple of a page (c_groups(7)).
         return int(text) if text.isdigit() and int(text) < _NO_LIMIT else None
     return None
+
+
+def physical_memory() -> int | None:
+    """Bytes of memory of the machine, None where it does not say."""
+    if sys.platform == "win32":
+        return _windows_memory()
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _windows_memory() -> int | None:
+    """By GlobalMemoryStatusEx (sysinfoapi.h): two 32-bit words, then 64-bit ones, of which the first is what there is."""
+    import ctypes
+
+    status = (ctypes.c_uint64 * 8)()
+    ctypes.c_uint32.from_buffer(status).value = ctypes.sizeof(status)
+    kernel = getattr(ctypes, "windll").kernel32  # noqa: B009 # only Windows has it
+    return int(status[1]) if kernel.GlobalMemoryStatusEx(ctypes.byref(status)) else None
 
 
 def _groups(cgroup_root: AnyPath, process_cgroups: AnyPath, controller: str = "cpu") -> Iterator[str]:
@@ -62,7 +126,7 @@ def _groups(cgroup_root: AnyPath, process_cgroups: AnyPath, controller: str = "c
     except OSError:
         return
     top = os.fspath(cgroup_root)
-    # Each line is hierarchy:controllers:path; version 2 has no controllers (cgroups(7)).
+    # Each line is hierarchy:controllers:path; version 2 has no controllers (c_groups(7)).
     for line in lines:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -76,20 +140,6 @@ def _groups(cgroup_root: AnyPath, process_cgroups: AnyPath, controller: str = "c
         for root in roots:
             for count in range(len(names), -1, -1):
                 yield join(root, *names[:count])
-
-
-def _quota(folder: str) -> float | None:
-    try:
-        if os.path.exists(join(folder, "cpu.max")):
-            limit, period = _text(join(folder, "cpu.max")).split()
-        else:
-            limit = _text(join(folder, "cpu.cfs_quota_us")).strip()
-            period = _text(join(folder, "cpu.cfs_period_us")).strip()
-        if limit == "max" or int(limit) <= 0 or int(period) <= 0:
-            return None
-        return int(limit) / int(period)
-    except (OSError, ValueError):
-        return None
 
 
 def _text(path: AnyPath) -> str:
