@@ -322,8 +322,6 @@ def strided_slice(x: Tensor, starts: Sequence[Dim], steps: Sequence[int], shape:
     `inside`: the caller has seen to it that all elements are there, whatever the sizes are.
     """
     shape = tuple(shape)
-    if shape == x.shape and all(s == 1 for s in steps):
-        return x
     for axis, (start, step, n, extent) in enumerate(zip(starts, steps, shape, x.shape, strict=True)):
         if isinstance(start, int) and isinstance(n, int) and isinstance(extent, int) and n > 0:
             last = start + (n - 1) * step
@@ -331,6 +329,8 @@ def strided_slice(x: Tensor, starts: Sequence[Dim], steps: Sequence[int], shape:
                 raise DefinitionError(f"elements {start} to {last} of axis {axis} are wanted of {format_shape(x.shape)}")
         elif not inside:
             _note_slice(start, step, n, extent, axis)
+    if shape == x.shape and all(s == 1 for s in steps):
+        return x
     return Tensor("slice", (x,), (tuple(starts), tuple(steps)), x.dtype, shape)
 
 

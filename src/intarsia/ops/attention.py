@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, Expr, floordiv
+from intarsia.graph.dims import Dim, Expr, Shape, floordiv, format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
@@ -214,11 +214,37 @@ def _linear_attention_types(
     kv_num_heads: int, q_num_heads: int,
 ) -> tuple[TensorType, TensorType]:  # fmt: skip
     kind = past_state.dtype if past_state is not None else query.dtype
-    if query.shape is None or value.shape is None:
+    if query.shape is None or key.shape is None or value.shape is None:
         return TensorType(query.dtype), TensorType(kind)
+    state = None if past_state is None else past_state.shape
+    check_linear_attention(query.shape, key.shape, value.shape, state, q_num_heads, kv_num_heads)
     batch, steps, width = query.shape
     dk, dv = floordiv(width, q_num_heads), floordiv(value.shape[2], kv_num_heads)
     return TensorType(query.dtype, (batch, steps, q_num_heads * dv)), TensorType(kind, (batch, kv_num_heads, dk, dv))
+
+
+def check_linear_attention(
+    query: Shape, key: Shape, value: Shape, state: Shape | None, q_num_heads: int, kv_num_heads: int
+) -> None:
+    """What must hold of shapes [batch, steps, heads * size], and of the state's [batch, heads, dk, dv]; of the numbers of
+    heads one is a multiple of the other."""
+    heads = q_num_heads, kv_num_heads
+    if min(heads) < 1 or max(heads) % min(heads):
+        raise k.DefinitionError(f"q_num_heads is {q_num_heads}, kv_num_heads {kv_num_heads}; expected a multiple of the other")
+    if any(len(shape) != 3 for shape in (query, key, value)):
+        shapes = ", ".join(format_shape(shape) for shape in (query, key, value))
+        raise k.DefinitionError(f"query, key and value are {shapes}; expected [batch, steps, heads * size]")
+    for name, shape, count in (("query", query, q_num_heads), ("key", key, kv_num_heads), ("value", value, kv_num_heads)):
+        k.require_equal(shape[0], query[0], f"the batch of {name}")
+        k.require_equal(shape[1], query[1], f"the steps of {name}")
+        k.require_multiple(shape[2], count, f"the last axis of {name}, which has {count} heads")
+    dk, dv = floordiv(query[2], q_num_heads), floordiv(value[2], kv_num_heads)
+    k.require_equal(floordiv(key[2], kv_num_heads), dk, "the size of a head of key")
+    if state is not None:
+        if len(state) != 4:
+            raise k.DefinitionError(f"past_state is {format_shape(state)}; expected [batch, heads, dk, dv]")
+        for axis, (have, want) in enumerate(zip(state, (query[0], kv_num_heads, dk, dv), strict=True)):
+            k.require_equal(have, want, f"axis {axis} of past_state [batch, heads, dk, dv]")
 
 
 @host_op(
@@ -237,6 +263,8 @@ def linear_attention(
     """S [batch, kv heads, dk, dv] = exp(g) S + k (x) u, where u is v, or beta (v - S^T k) by a delta rule; o = scale q^T S."""
     if update_rule not in ("linear", "gated", "delta", "gated_delta"):
         raise k.DefinitionError(f"update_rule is {update_rule!r}; expected linear, gated, delta or gated_delta")
+    shapes = (query.shape, key.shape, value.shape, None if past_state is None else past_state.shape)
+    check_linear_attention(*shapes, q_num_heads, kv_num_heads)
     gated, delta = update_rule.startswith("gated"), update_rule.endswith("delta")
     if gated != (decay is not None) or delta != (beta is not None):
         raise k.DefinitionError(f"update_rule {update_rule} takes decay: {gated}, beta: {delta}; the inputs given do not fit")

@@ -13,7 +13,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.activation import softplus_of
-from intarsia.ops.attention import merge_heads, rotate, split_heads
+from intarsia.ops.attention import check_linear_attention, merge_heads, rotate, split_heads
 from intarsia.ops.operands import dim, widened
 from intarsia.ops.registry import NodeContext, host_op, op
 from intarsia.ops.resize import number
@@ -167,6 +167,7 @@ def _gates(gates: Tensor, streams: Tensor) -> Tensor:
     if gates.rank == streams.rank:
         return wide
     branches = streams.shape[-2]
+    k.require_least(branches, 1, "the number of streams")
     if gates.shape[-1] == branches:
         return k.expand_dims(wide, [-1])
     each = floordiv(gates.shape[-1], branches)  # 1 or H, which only a run may know
@@ -297,8 +298,10 @@ def _linear_types(
     kv_num_heads: int, q_num_heads: int, state_window: int = 0,
 ) -> tuple[TensorType, TensorType]:  # fmt: skip
     kind = past_state.dtype if past_state is not None else query.dtype
-    if query.shape is None or value.shape is None:
+    if query.shape is None or key.shape is None or value.shape is None:
         return TensorType(query.dtype), TensorType(kind)
+    newest = None if past_state is None or past_state.shape is None else past_state.shape[state_window > 0 :]
+    check_linear_attention(query.shape, key.shape, value.shape, newest, q_num_heads, kv_num_heads)
     batch, steps, width = query.shape
     dk, dv = floordiv(width, q_num_heads), floordiv(value.shape[2], kv_num_heads)
     state: tuple[Dim, ...] = (batch, kv_num_heads, dk, dv)
@@ -328,6 +331,8 @@ def linear_attention(
     gated, delta = update_rule.startswith("gated"), update_rule.endswith("delta")
     if (gated and decay is None) or (delta and beta is None):
         raise k.DefinitionError(f"update_rule {update_rule} needs decay: {gated}, beta: {delta}; the inputs given do not fit")
+    earlier = None if past_state is None else past_state.shape[state_window > 0 :]
+    check_linear_attention(query.shape, key.shape, value.shape, earlier, q_num_heads, kv_num_heads)
     heads = max(q_num_heads, kv_num_heads)
     q, keys, values = (_split(x, n) for x, n in ((query, q_num_heads), (key, kv_num_heads), (value, kv_num_heads)))
     batch, steps, _, dk = q.shape

@@ -96,7 +96,9 @@ def unfold_tensor(input: Tensor, *, dim: int = -1, size: int, step: int = 1) -> 
     """All slices of `size` elements, `step` apart, along `dim`; their elements are a new last axis."""
     if size < 1 or step < 1:
         raise k.DefinitionError(f"size is {size} and step is {step}; expected at least 1")
-    return k.windows(input, [normal_axis(dim, input.rank)], [size], [step], [1])
+    axis = normal_axis(dim, input.rank)
+    k.require_least(input.shape[axis], size, f"the elements of axis {axis}, of which size = {size} are a slice")
+    return k.windows(input, [axis], [size], [step], [1])
 
 
 # --- arithmetic -----------------------------------------------------------------------------------------------------

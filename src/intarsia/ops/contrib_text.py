@@ -102,6 +102,7 @@ def word_conv_embedding(
             k.require_equal(found, given, f"{what} is {given}; the weights have {found}")
     letters = k.take(C, k.cast(Sequence, DType.INT64), 0)
     axis = Sequence.rank - 1
+    k.require_least(Sequence.shape[axis], window, "the characters of each word, which a window of the convolution covers")
     view = k.windows(letters, [axis], [window], [1], [1])  # [.., places, width, window]
     places = view.shape[axis]
     columns = k.reshape(

@@ -243,6 +243,7 @@ def col2im(
     image, block = list(image_shape), known_sizes("block_shape", block_shape)
     windows = place_windows(image, block, strides, pads, dilations)
     rank, area = len(image), math.prod(block)
+    k.require_multiple(input.shape[1], area, f"axis 1 of input, which holds blocks of {area} elements")
     batch, channels = input.shape[0], floordiv(input.shape[1], area)
     padded = [n + a + b for n, a, b in zip(image, windows.low, windows.high, strict=True)]
     shape = (batch, channels, *block, *windows.out)
