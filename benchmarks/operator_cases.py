@@ -394,11 +394,12 @@ def sequences() -> Iterator[Case]:
             given = (normal(steps, 1, size), *weights, Weight(normal(1, 2 * gates * size)))
             outputs = 3 if op == "LSTM" else 2
             yield Case(op, f"float32 {steps} steps of {size}", given, {"hidden_size": size}, outputs, quick=True)
-    for steps, size in ((10, 32), (50, 256)):
+    for steps, size, batch in ((10, 32, 1), (50, 256, 1), (20, 512, 1), (50, 256, 8)):
         stored = [Weight(integers(-127, 127, 1, size, 4 * size).astype(np.int8)) for _ in range(2)]
         scale, zero = Weight(np.full(1, 0.001, np.float32)), Weight(np.zeros(1, np.int8))
-        given = (normal(steps, 1, size), *stored, Weight(normal(1, 8 * size)), *(None,) * 4, scale, zero, scale, zero)
-        yield Case("DynamicQuantizeLSTM", f"int8 {steps} steps of {size}", given, {"hidden_size": size}, 3, MICROSOFT)
+        given = (normal(steps, batch, size), *stored, Weight(normal(1, 8 * size)), *(None,) * 4, scale, zero, scale, zero)
+        name = f"int8 {steps} steps of {size}" + (f", {batch} rows" if batch > 1 else "")
+        yield Case("DynamicQuantizeLSTM", name, given, {"hidden_size": size}, 3, MICROSOFT)
     for n, batch in ((256, 4), (1000, 8), (4096, 8)):
         yield Case("DFT", f"float32 {batch}x{n} real", (normal(batch, n, 1), None, number(1, np.int64)), opset=20, quick=True)
         given = (normal(batch, n, 2), None, number(1, np.int64))

@@ -91,21 +91,3 @@ def test_gemm(transposed: int) -> None:
     expected = real(a, 0) @ (real(b, 1).T if transposed else real(b, 1)) + c * float(SCALES[0]) * float(SCALES[1])
     check(run("QGemm", [*inputs, SCALES[2], ZEROS[2]], transB=transposed)[0], expected)
     np.testing.assert_allclose(run("QGemm", inputs, transB=transposed)[0], expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("per_column", [False, True])
-def test_lstm_by_8_bit_weights(per_column: bool) -> None:
-    x = RNG.standard_normal((4, 2, 5)).astype(np.float32)
-    w, r = (RNG.integers(-100, 100, (2, n, 12)).astype(np.int8) for n in (5, 3))
-    shape = (2, 12) if per_column else (2,)
-    scale, zero = RNG.uniform(0.002, 0.01, shape).astype(np.float32), RNG.integers(-5, 5, shape).astype(np.int8)
-    columns = (2, 1, 12) if per_column else (2, 1, 1)
-    plain = [
-        np.ascontiguousarray(((q - zero.astype(np.float32).reshape(columns)) * scale.reshape(columns)).transpose(0, 2, 1))
-        for q in (w, r)
-    ]
-    attributes = {"direction": "bidirectional", "hidden_size": 3}
-    found = run("DynamicQuantizeLSTM", [x, w, r, None, None, None, None, None, scale, zero, scale, zero], 3, **attributes)
-    node = Node("LSTM", ["x", "w", "r"], ["y", "h", "c"], attributes, version=14)
-    for y, expected in zip(found, evaluate_node(node, [x, *plain], registry()), strict=True):
-        np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)

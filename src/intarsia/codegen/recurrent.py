@@ -170,12 +170,14 @@ def divide(spec: RecurrentSpec, shape: RecurrentShape, threads: int, tile: Tile)
 
     Where R stays in each core's cache, rows are cut rather than hidden units: threads need not meet then.
     """
+    if spec.stored:  # all rows of the state have one scale
+        return Division(1, max(1, shape.batch))
     weights_nbytes = GATES[spec.cell] * shape.hidden**2 * tile.itemsize
-    streamed = weights_nbytes > _CACHED_NBYTES and not spec.stored
+    streamed = weights_nbytes > _CACHED_NBYTES
     rows = tile.rows * (_MOST_TILES if streamed else 1)
     least = max(1, -(-shape.batch // rows))
     units = shape.directions * least
-    if (streamed or (shape.batch == 1 and weights_nbytes >= _SHARED_NBYTES)) and not (spec.reset_first or spec.stored):
+    if (streamed or (shape.batch == 1 and weights_nbytes >= _SHARED_NBYTES)) and not spec.reset_first:
         groups = -(-blocks_of(shape.hidden, tile) // _group(spec, tile))
         parts = min(threads // units, MOST_PARTS // units, groups)
         if parts > 1 and shape.batch:

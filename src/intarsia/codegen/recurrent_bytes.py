@@ -1,11 +1,13 @@
-"""The recurrent product of one row by weights of 8 bits, for `recurrent`: both by exact sums of bytes.
+"""The recurrent product of rows by weights of 8 bits, for `recurrent`: exact sums of bytes, as DynamicQuantizeLSTM has them.
 
-The row is given 16 bits by its own largest number, h = (256 u + l - 32768) s with bytes u and l, and both are multiplied by
-the weights (q - z) t of a column: s t (256 (U - 128 C) + L - z N), where U and L are the products, C is the column's sum of
-q, and N the sum of the row's 16-bit numbers. So the state keeps four more digits than 8 bits would leave it.
+Before every step the state is quantised anew: one scale and zero point for all rows (`state_range`), as `DynamicQuantizeLinear`
+has them. With levels u of a row and z their zero point, and weights (q - y) t of a column, a sum is
+s t (U - z C - y N), where U is the sum of u q, C that of the column's q, and N that of the row's u - z.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -20,8 +22,9 @@ from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
 _F32 = DType.FLOAT
-_MOST = 32767.0
-_TOGETHER = 2  # panels at a time: 8 sums hide the latency of a product
+_TOGETHER = 4  # panels at a time: as many sums hide the latency of a product
+_HEADER = 64  # bytes for the scale, what is divided by (1 where that is 0), and the zero point
+_LEVELS = 255.0
 _FLOAT, _I32 = ir.FloatType(), ir.IntType(32)
 
 
@@ -44,14 +47,51 @@ def pack_byte_weights(numbers: np.ndarray, factors: np.ndarray, zeros: np.ndarra
 
 
 def spare_nbytes(padded: int) -> int:
-    """What the product keeps of a row of `padded` numbers: two bytes for each."""
-    return -(-2 * padded // 64) * 64
+    """What a step keeps: scales and zero point, and a byte for each of a row's `padded` numbers."""
+    return _HEADER + -(-padded // 64) * 64
+
+
+def state_range(body: Body, tile: Tile, rows: Value, row: Callable[[Value], tuple[Value, Value]], spare: Value) -> None:
+    """The least and the largest number of all rows, and 0, as the scale and zero point in `spare`. `row(i)` gives the address
+    of a row and how many vectors of it count. NaN does not."""
+    b, lanes = body.b, tile.lanes
+    state = [body.zero(_F32, lanes)] * 2
+    with body.carry(0, rows, 1, state) as i:
+        address, blocks = row(i)
+        inner = list(state)
+        with body.carry(0, blocks, 1, inner) as j:
+            x = body.load(body.at(address, body.mul(j, lanes * 4)), _F32, lanes)
+            inner[:] = [b.select(b.fcmp_ordered(o, x, best), x, best) for o, best in zip("<>", inner, strict=True)]
+        state[:] = inner
+    low, high = (_across(body, best, o, lanes) for o, best in zip("<>", state, strict=True))
+    one, zero, most = (ir.Constant(_FLOAT, x) for x in (1.0, 0.0, _LEVELS))
+    scale = b.fdiv(b.fsub(high, low), most)
+    safe = b.select(b.fcmp_ordered("==", scale, zero), one, scale)
+    point = _limited(b, b.fdiv(b.fneg(low), safe), zero, most)
+    for place, value in enumerate((scale, safe, Emitter(b).intrinsic("roundeven", [point]))):
+        body.store(value, body.at(spare, 4 * place), _F32)
+
+
+def _across(body: Body, x: Value, order: str, lanes: int) -> Value:
+    b = body.b
+    while lanes > 1:
+        lanes //= 2
+        other = body.shuffle(x, x, [i + lanes for i in range(lanes)])
+        x = body.shuffle(x, x, list(range(lanes)))
+        x = b.select(b.fcmp_ordered(order, x, other), x, other)
+    return b.extract_element(x, body.const32(0))
+
+
+def _limited(b: ir.IRBuilder, x: Value, low: Value, high: Value) -> Value:
+    """x within bounds; the lower one for NaN."""
+    x = b.select(b.fcmp_ordered(">", x, low), x, low)
+    return b.select(b.fcmp_ordered("<", x, high), x, high)
 
 
 def byte_row_product(module: Module, target: Target, tile: Tile) -> Value:
     """An internal function (ptr a, ptr weights, i64 hidden, i64 blocks, i64 panels, i64 panel_pitch, ptr sums, ptr spare).
 
-    a: `blocks` vectors of floats; sums[panel_pitch * panel] is written for all panels.
+    a: `blocks` vectors of floats; sums[panel_pitch * panel] is written for all panels; spare: as `state_range` left it.
     """
     return _RowProduct(module, target, tile).function()
 
@@ -66,8 +106,10 @@ class _RowProduct:
     def function(self) -> Value:
         body = self.body
         a, weights, hidden, blocks, panels, pitch, sums, spare = body.args
-        lower = body.at(spare, body.mul(blocks, self.lanes))
-        scale, total = self._split(a, blocks, spare, lower)
+        levels = body.at(spare, _HEADER)
+        scale, safe, self.zero = (body.broadcast(body.at(spare, 4 * i), _F32, self.lanes) for i in range(3))
+        self.point = body.b.fptosi(self.zero, self.e.shaped(_I32))
+        total = self._quantize(a, blocks, levels, safe)
         depth = body.div(body.add(hidden, GROUP - 1), GROUP)
         panel_nbytes = body.mul(depth, self.tile.width * 4)
         column_nbytes = body.mul(panels, self.tile.width * 4)
@@ -76,76 +118,52 @@ class _RowProduct:
         for first, last, count in ((body.i(0), whole, _TOGETHER), (whole, panels, 1)):
             with body.loop(first, last, count) as panel:
                 bases = [body.at(weights, body.mul(body.add(panel, j), panel_nbytes)) for j in range(count)]
-                found = self._dots(bases, spare, lower, depth)
+                found = self._dots(bases, levels, depth)
                 for j in range(count):
                     at = body.at(sums, body.mul(body.add(panel, j), pitch))
                     self._finish(found[j], body.add(panel, j), scale, total, at)
         body.b.ret_void()
         return body.function
 
-    def _split(self, a: Value, blocks: Value, upper: Value, lower: Value) -> tuple[Value, Value]:
-        """The row as bytes; returns its factor (NaN where a number is) and the sum of its 16-bit numbers, in all lanes."""
+    def _quantize(self, a: Value, blocks: Value, levels: Value, safe: Value) -> Value:
+        """The row as bytes; returns the sum of its levels less the zero point, in all lanes."""
         body, b, e, lanes = self.body, self.body.b, self.e, self.lanes
-        none = body.zero(_F32, lanes)
-        state = [none, none]
-        with body.carry(0, blocks, 1, state) as i:
-            x = body.load(body.at(a, body.mul(i, lanes * 4)), _F32, lanes)
-            size = e.intrinsic("fabs", [x])
-            larger = b.select(b.fcmp_ordered(">", size, state[0]), size, state[0])
-            state[:] = [larger, b.fadd(state[1], b.fmul(x, none))]
-        largest = b.fadd(self._across(state[0], "largest"), self._across(state[1], "sum"))
-        used = b.fcmp_ordered(">", largest, ir.Constant(_FLOAT, 0.0))
-        inverse = b.select(used, b.fdiv(ir.Constant(_FLOAT, _MOST), largest), ir.Constant(_FLOAT, 0.0))
-        many = body.splat(inverse, lanes)
+        low, high = e.constant(0.0, _FLOAT), e.constant(_LEVELS, _FLOAT)
         count: list[Value] = [ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes)]
         with body.carry(0, blocks, 1, count) as i:
             x = body.load(body.at(a, body.mul(i, lanes * 4)), _F32, lanes)
-            scaled = e.intrinsic("rint", [b.fmul(x, many)])
-            number = b.fptosi(scaled, e.shaped(_I32))
-            lifted = b.add(number, e.constant(32768, _I32))
-            for value, place in ((b.lshr(lifted, e.constant(8, _I32)), upper), (lifted, lower)):
-                body.store(b.trunc(value, e.shaped(ir.IntType(8))), body.at(place, body.mul(i, lanes)), DType.UINT8)
-            count[0] = b.add(count[0], number)
-        total = self._across(b.sitofp(count[0], e.shaped(_FLOAT)), "sum")
-        return body.splat(b.fmul(largest, ir.Constant(_FLOAT, 1 / _MOST)), lanes), body.splat(total, lanes)
+            ratio = e.intrinsic("roundeven", [b.fdiv(x, safe)])
+            level = b.fptosi(_limited(b, b.fadd(ratio, self.zero), low, high), e.shaped(_I32))
+            body.store(b.trunc(level, e.shaped(ir.IntType(8))), body.at(levels, body.mul(i, lanes)), DType.UINT8)
+            count[0] = b.add(count[0], b.sub(level, self.point))
+        total, left = count[0], lanes
+        while left > 1:
+            left //= 2
+            other = body.shuffle(total, total, [i + left for i in range(left)])
+            total = b.add(body.shuffle(total, total, list(range(left))), other)
+        return body.splat(b.extract_element(total, body.const32(0)), lanes)
 
-    def _across(self, x: Value, how: str) -> Value:
-        """The sum or the largest of a vector's elements."""
-        body, b, lanes = self.body, self.body.b, self.lanes
-        while lanes > 1:
-            lanes //= 2
-            other = body.shuffle(x, x, [i + lanes for i in range(lanes)])
-            x = body.shuffle(x, x, list(range(lanes)))
-            x = b.fadd(x, other) if how == "sum" else b.select(b.fcmp_ordered(">", x, other), x, other)
-        return b.extract_element(x, body.const32(0))
-
-    def _dots(self, bases: list[Value], upper: Value, lower: Value, depth: Value) -> list[list[tuple[Value, Value]]]:
-        """For every vector of every panel, the products of both bytes."""
+    def _dots(self, bases: list[Value], levels: Value, depth: Value) -> list[list[Value]]:
+        """For every vector of every panel, the product."""
         body, lanes, vectors = self.body, self.lanes, self.tile.vectors
         cells = len(bases) * vectors
-        state = [body.zero(SUMS, lanes)] * (2 * cells)
+        state = [body.zero(SUMS, lanes)] * cells
         with body.carry(0, depth, 1, state) as g:
-            at = body.mul(g, GROUP)
-            factors = [
-                self.dot.unsigned(body.splat(body.b.load(body.at(p, at), typ=_I32, align=1), lanes)) for p in (upper, lower)
-            ]
+            row = body.b.load(body.at(levels, body.mul(g, GROUP)), typ=_I32, align=1)
+            factor = self.dot.unsigned(body.splat(row, lanes))
             offset = body.mul(g, self.tile.width * 4)
             for i in range(cells):
                 place = body.at(bases[i // vectors], offset, i % vectors * lanes * 4)
-                column = self.dot.signed(body.load(place, SUMS, lanes))
-                for j, factor in enumerate(factors):
-                    state[2 * i + j] = self.dot.add(state[2 * i + j], factor, column)
-        pairs = list(zip(state[::2], state[1::2], strict=True))
-        return [pairs[i : i + vectors] for i in range(0, cells, vectors)]
+                state[i] = self.dot.add(state[i], factor, self.dot.signed(body.load(place, SUMS, lanes)))
+        return [state[i : i + vectors] for i in range(0, cells, vectors)]
 
-    def _finish(self, found: list[tuple[Value, Value]], panel: Value, scale: Value, total: Value, sums: Value) -> None:
+    def _finish(self, found: list[Value], panel: Value, scale: Value, total: Value, sums: Value) -> None:
         body, b, e, lanes = self.body, self.body.b, self.e, self.lanes
-        for i, (upper, lower) in enumerate(found):
+        for i, product in enumerate(found):
             offset = body.add(body.mul(panel, self.tile.width * 4), i * lanes * 4)
             column = body.load(body.at(self.tables[0], offset), SUMS, lanes)
             factor, zero = (body.load(body.at(t, offset), _F32, lanes) for t in self.tables[1:])
-            high = b.sub(upper, b.shl(column, e.constant(7, _I32)))
-            both = [b.sitofp(x, e.shaped(_FLOAT)) for x in (high, lower)]
-            value = body.fma(both[0], e.constant(256.0, _FLOAT), both[1], _F32, lanes)
-            value = b.fsub(value, b.fmul(zero, total))
-            body.store(b.fmul(value, b.fmul(factor, scale)), body.at(sums, i * lanes * 4), _F32)
+            whole = b.sub(product, b.mul(self.point, column))
+            whole = b.sub(whole, b.mul(b.fptosi(zero, e.shaped(_I32)), total))
+            value = b.fmul(b.sitofp(whole, e.shaped(_FLOAT)), b.fmul(factor, scale))
+            body.store(value, body.at(sums, i * lanes * 4), _F32)

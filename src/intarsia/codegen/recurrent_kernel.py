@@ -11,7 +11,7 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.lockstep import emit_lockstep
 from intarsia.codegen.microkernel import PARAMETERS
 from intarsia.codegen.recurrent import FIELDS, POINTERS, STATES, RecurrentSpec
-from intarsia.codegen.recurrent_bytes import byte_row_product
+from intarsia.codegen.recurrent_bytes import byte_row_product, state_range
 from intarsia.codegen.recurrent_inputs import InputWriter
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
@@ -183,6 +183,7 @@ class _Recurrent(InputWriter):
         panels = body.sub(body.div(body.add(body.mul(self.end, gates), per_panel - 1), per_panel), begin)
         panel_nbytes = body.mul(v["hidden"], self.panel_row)
         if self.spec.stored:
+            state_range(body, self.tile, self.rows, lambda i: self._counted_row(a, i), self.spare)
             with body.loop(0, self.rows) as i:
                 row, sums = body.at(a, body.mul(i, v["state_nbytes"])), body.at(self.sums, body.mul(i, self.panel_row))
                 place = [v["hidden"], v["blocks"], panels, self.sum_area, sums, self.spare]
@@ -203,6 +204,12 @@ class _Recurrent(InputWriter):
                     ahead = [body.at(b, panel_nbytes), self.panel_row]
                     body.call_pointer(v["micro"], PARAMETERS, [*place, *ahead, body.sub(high, low), per_panel])
 
+    def _counted_row(self, a: Value, i: Value) -> tuple[Value, Value]:
+        """A row of the state, and its vectors: none from the second step behind a sequence's end on, as onnxruntime has it."""
+        body, v = self.body, self.v
+        ended = body.less(self._length(i), self.number)
+        return body.at(a, body.mul(i, v["state_nbytes"])), body.select(ended, 0, v["blocks"])
+
     def _multiply_row(
         self, a: Value, weights: Value, panels: Value, panel_nbytes: Value, sums: Value, *, beside: bool
     ) -> None:  # fmt: skip
@@ -222,14 +229,15 @@ class _Recurrent(InputWriter):
         """Run `block` over the hidden units of every row whose sequence has not ended; then store the row's output."""
         body, v = self.body, self.v
         with body.loop(0, self.rows) as i:
-            live = self._live(t, i)
-            self.x = body.at(x, body.mul(i, v["x_row"]))
+            live, moved = self._live(t, i)
+            self.x = body.at(x, body.mul(i, v["x_row"]), *([body.mul(moved, v["x_step"])] if moved is not None else []))
             self.line, self.sum_gates = body.at(self.sums, body.mul(i, self.panel_row)), gates
             self.at_row = body.mul(i, v["state_nbytes"])
             with body.when(live), body.loop(self.first, self.end) as self.block:
                 block(body.add(self.at_row, body.mul(self.block, self.vector_bytes)))
             if y is not None:
-                self._output(live, body.add(y, body.mul(i, v["y_row"])))
+                out = body.add(y, body.mul(i, v["y_row"]))
+                self._output(live, out if moved is None else body.add(out, body.mul(moved, v["y_step"])))
 
     def _output(self, live: Value, y: Value) -> None:
         """Y at a row and step: the state, or zero where the sequence has ended, whose state stays as it is."""
@@ -245,11 +253,21 @@ class _Recurrent(InputWriter):
                     start, nbytes = self._range()
                     body.fill(body.at(out, start), nbytes)
 
-    def _live(self, t: Value, i: Value) -> Value:
-        """Whether step `t` lies in the sequence of row `i`."""
+    def _live(self, t: Value, i: Value) -> tuple[Value, Value | None]:
+        """Whether step `t` lies in the sequence of row `i`. Rows that share a scale all begin together, so that each is at a
+        step of its own where they go backwards: how many behind `t`."""
+        body, length = self.body, self._length(i)
+        if not self.spec.stored:
+            return body.less(t, length), None
+        live = body.less(self.number, length)
+        own = body.select(live, body.sub(body.sub(length, 1), self.number), self.number)
+        return live, body.sub(body.select(self.backward, own, self.number), t)
+
+    def _length(self, i: Value) -> Value:
+        """Steps of the sequence of row `i`."""
         body, v = self.body, self.v
         length = body.cell(v["seq"], "length")
         with body.when(self._given(v["lengths"])):
             at = body.at(body.pointer(v["lengths"]), body.mul(body.add(self.row, i), 4))
             length.set(body.b.sext(body.load(at, DType.INT32, 1), v["seq"].type))
-        return body.less(t, length.get())
+        return length.get()

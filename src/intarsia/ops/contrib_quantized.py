@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.channels_last import to_channels_first, to_channels_last
 from intarsia.ops.contrib import embed_layer_normalization
@@ -18,8 +16,7 @@ from intarsia.ops.nn import qlinear_conv
 from intarsia.ops.operands import OMITTED, given, normal_axis, widened
 from intarsia.ops.pooling import average_pool
 from intarsia.ops.quantize import dequantize_linear, dynamic_quantize_linear, quantize_linear
-from intarsia.ops.recurrent import lstm
-from intarsia.ops.registry import NodeContext, host_op, op
+from intarsia.ops.registry import NodeContext, op
 
 DOMAIN = "com.microsoft"
 Tensor = k.Tensor
@@ -335,44 +332,3 @@ def q_embed_layer_normalization(
         dequantize_linear(gamma_quant, gamma_scale, gamma_zero_point),
         dequantize_linear(beta_quant, beta_scale, beta_zero_point), mask, epsilon=epsilon, node=node,
     )  # fmt: skip
-
-
-def _lstm_types(X: TensorType, W: TensorType, R: TensorType, *rest: Any) -> tuple[TensorType, ...]:
-    if X.shape is None or R.shape is None:
-        return (TensorType(X.dtype),) * 3
-    (steps, batch, _), (directions, hidden, _) = X.shape, R.shape
-    state = TensorType(X.dtype, (directions, batch, hidden))
-    return TensorType(X.dtype, (steps, directions, batch, hidden)), state, state
-
-
-@host_op(
-    "DynamicQuantizeLSTM",
-    since=1,
-    domain=DOMAIN,
-    infer=_lstm_types,
-    reason="its weights, scales or zero points are known only at run time",
-)
-def dynamic_quantize_lstm(
-    X: np.ndarray, W: np.ndarray, R: np.ndarray, B: np.ndarray | None = None, sequence_lens: np.ndarray | None = None,
-    initial_h: np.ndarray | None = None, initial_c: np.ndarray | None = None, P: np.ndarray | None = None,
-    W_scale: np.ndarray | None = None, W_zero_point: np.ndarray | None = None, R_scale: np.ndarray | None = None,
-    R_zero_point: np.ndarray | None = None, *, activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None, activations: Sequence[str] | None = None, clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0,
-) -> tuple[np.ndarray, ...]:  # fmt: skip
-    """LSTM by W [directions, input, 4 hidden] and R [directions, hidden, 4 hidden]; X and H keep all their digits."""
-    if W_scale is None or W_zero_point is None or R_scale is None or R_zero_point is None:
-        raise k.DefinitionError("DynamicQuantizeLSTM needs scales and zero points of W and R")
-    return lstm(
-        X, lstm_weights(W, W_scale, W_zero_point), lstm_weights(R, R_scale, R_zero_point), B, sequence_lens, initial_h,
-        initial_c, P,
-        activation_alpha=activation_alpha, activation_beta=activation_beta, activations=activations, clip=clip,
-        direction=direction, hidden_size=hidden_size, input_forget=input_forget,
-    )  # fmt: skip
-
-
-def lstm_weights(x: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
-    """Numbers from 8-bit ones with a scale per direction, or per direction and column; columns become rows."""
-    directions = len(x)
-    centred = x.astype(np.float32) - zero.astype(np.float32).reshape(directions, 1, -1)
-    return np.ascontiguousarray((centred * scale.reshape(directions, 1, -1)).transpose(0, 2, 1))

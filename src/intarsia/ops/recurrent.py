@@ -17,6 +17,7 @@ from intarsia.records import dataclass
 Array = np.ndarray
 Activation = Callable[[Array], Array]
 _REASON = "a loop over steps whose state feeds back"
+LSTM_ACTIVATIONS = ("Sigmoid", "Tanh", "Tanh")
 _DEFAULT_ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "ScaledTanh": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "Affine": 1.0}
 _DEFAULT_BETA = {"ScaledTanh": 1.0, "HardSigmoid": 0.5, "Affine": 0.0}
 _TAKES_ALPHA = frozenset(_DEFAULT_ALPHA)
@@ -74,7 +75,7 @@ def resolve_activations(
 
 
 @dataclass(frozen=True)
-class _Layer:
+class Layer:
     """A layer's operands in float32 or float64, sequence first: X [seq, batch, input]."""
 
     X: Array
@@ -94,12 +95,21 @@ class _Layer:
     def bounded(self, x: Array) -> Array:
         return x if not self.clip else np.clip(x, -self.clip, self.clip)
 
+    def inputs(self, d: int) -> Array:
+        """X W^T of a direction, [seq * batch, gates * hidden]."""
+        return np.asarray(self.X.reshape(-1, self.X.shape[2]) @ self.W[d].T)
+
+    def recurrence(self, d: int) -> Activation:
+        """The function h -> h R^T of a direction."""
+        recurrent = np.ascontiguousarray(self.R[d].T)
+        return lambda hidden: np.asarray(hidden @ recurrent)
+
 
 Step = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]  # (gate inputs, states) -> states, h first
 
 
 @np.errstate(all="ignore")
-def _run(layer: _Layer, step_of: Callable[[int], tuple[Array, Step]]) -> tuple[Array, tuple[Array, ...]]:
+def _run(layer: Layer, step_of: Callable[[int], tuple[Array, Step]]) -> tuple[Array, tuple[Array, ...]]:
     """All steps of all directions: Y [seq, directions, batch, hidden] and final states [directions, batch, hidden].
 
     `step_of(d)` gives the direction's bias of the input product, and its step.
@@ -108,22 +118,25 @@ def _run(layer: _Layer, step_of: Callable[[int], tuple[Array, Step]]) -> tuple[A
     directions = len(layer.W)
     Y = np.zeros((seq, directions, batch, layer.hidden), layer.X.dtype)
     finals = tuple(s.copy() for s in layer.initial)
-    ragged = bool((layer.lengths != seq).any())
+    ragged, rows = bool((layer.lengths != seq).any()), np.arange(batch)
     run = CURRENT_RUN.get()
     for d in range(directions):
         backward = layer.direction == "reverse" or d == 1
         bias, step = step_of(d)
-        gates = (layer.X.reshape(seq * batch, layer.X.shape[2]) @ layer.W[d].T + bias).reshape(seq, batch, layer.W.shape[1])
+        gates = (layer.inputs(d) + bias).reshape(seq, batch, layer.W.shape[1])
         states = tuple(s[d] for s in layer.initial)
-        for t in range(seq - 1, -1, -1) if backward else range(seq):
+        for number in range(seq):
             if run is not None:
                 run.check()
-            new = step(gates[t], states)
-            if ragged:  # a sequence's state stands still beyond its end, and its output is zero
-                live = (t < layer.lengths)[:, None]
+            t = seq - 1 - number if backward else number
+            if ragged:  # all begin together, each at its own end; a state stands still beyond, and its output is zero
+                live = (number < layer.lengths)[:, None]
+                places = np.where(live[:, 0], layer.lengths - 1 - number, number) if backward else np.full(batch, number)
+                new = step(gates[places, rows], (np.where((number <= layer.lengths)[:, None], states[0], 0), *states[1:]))
                 states = tuple(np.where(live, a, b) for a, b in zip(new, states, strict=True))
-                Y[t, d] = np.where(live, new[0], 0)
+                Y[places, d, rows] = np.where(live, new[0], 0)
             else:
+                new = step(gates[t], states)
                 states = new
                 Y[t, d] = new[0]
         for final, state in zip(finals, states, strict=True):
@@ -131,10 +144,10 @@ def _run(layer: _Layer, step_of: Callable[[int], tuple[Array, Step]]) -> tuple[A
     return Y, finals
 
 
-def _layer(
+def layer_of(
     X: Array, W: Array, R: Array, B: Array | None, sequence_lens: Array | None, initial: Sequence[Array | None],
     gates: int, default: Sequence[str], attributes: dict[str, Any],
-) -> _Layer:  # fmt: skip
+) -> Layer:  # fmt: skip
     direction, layout = attributes["direction"], attributes["layout"]
     if direction not in ("forward", "reverse", "bidirectional"):
         raise k.DefinitionError(f"direction is {direction!r}; expected forward, reverse or bidirectional")
@@ -168,7 +181,7 @@ def _layer(
         attributes["activations"], attributes["activation_alpha"], attributes["activation_beta"], default, directions
     )
     functions = [[_activation(*spec) for spec in row] for row in resolved]
-    return _Layer(
+    return Layer(
         np.ascontiguousarray(x), W.astype(wide, copy=False), R.astype(wide, copy=False), bias, lengths, tuple(states),
         functions, direction, attributes["clip"],
     )  # fmt: skip
@@ -221,18 +234,23 @@ def lstm(
     output_sequence: int = 0,
 ) -> tuple[Array, ...]:  # fmt: skip
     """Gates in the order i, o, f, c; returns Y, Y_h, Y_c."""
-    layer = _layer(X, W, R, B, sequence_lens, (initial_h, initial_c), 4, ("Sigmoid", "Tanh", "Tanh"), locals())
+    layer = layer_of(X, W, R, B, sequence_lens, (initial_h, initial_c), 4, LSTM_ACTIVATIONS, locals())
+    return _results(*run_lstm(layer, P, input_forget), layout, X.dtype)
+
+
+def run_lstm(layer: Layer, P: Array | None, input_forget: int) -> tuple[Array, tuple[Array, ...]]:
+    """Y and the final states h and c, sequence first."""
     n = layer.hidden
-    peepholes = np.zeros((len(W), 3 * n), layer.X.dtype) if P is None else P.astype(layer.X.dtype, copy=False)
+    peepholes = np.zeros((len(layer.W), 3 * n), layer.X.dtype) if P is None else P.astype(layer.X.dtype, copy=False)
 
     def step_of(d: int) -> tuple[Array, Step]:
         f, g, h = layer.activations[d]
-        recurrent = np.ascontiguousarray(layer.R[d].T)
+        recurrent = layer.recurrence(d)
         pi, po, pf = peepholes[d, :n], peepholes[d, n : 2 * n], peepholes[d, 2 * n :]
 
         def step(gates: Array, states: tuple[Array, ...]) -> tuple[Array, ...]:
             hidden, cell = states
-            z = gates + hidden @ recurrent
+            z = gates + recurrent(hidden)
             i = f(layer.bounded(z[:, :n] + pi * cell))
             forget = 1 - i if input_forget else f(layer.bounded(z[:, 2 * n : 3 * n] + pf * cell))
             cell = forget * cell + i * g(layer.bounded(z[:, 3 * n :]))
@@ -241,8 +259,7 @@ def lstm(
 
         return layer.bias[d, : 4 * n] + layer.bias[d, 4 * n :], step
 
-    Y, finals = _run(layer, step_of)
-    return _results(Y, finals, layout, X.dtype)
+    return _run(layer, step_of)
 
 
 @host_op("GRU", since=(1, 3, 7, 14, 22), infer=_types(1), reason=_REASON)
@@ -253,7 +270,7 @@ def gru(
     hidden_size: int | None = None, layout: int = 0, linear_before_reset: int = 0, output_sequence: int = 0,
 ) -> tuple[Array, ...]:  # fmt: skip
     """Gates in the order z, r, h; returns Y, Y_h."""
-    layer = _layer(X, W, R, B, sequence_lens, (initial_h,), 3, ("Sigmoid", "Tanh"), locals())
+    layer = layer_of(X, W, R, B, sequence_lens, (initial_h,), 3, ("Sigmoid", "Tanh"), locals())
     n = layer.hidden
 
     def step_of(d: int) -> tuple[Array, Step]:
@@ -290,7 +307,7 @@ def rnn(
     hidden_size: int | None = None, layout: int = 0, output_sequence: int = 0,
 ) -> tuple[Array, ...]:  # fmt: skip
     """Ht = f(Xt W^T + Ht-1 R^T + bias); returns Y, Y_h."""
-    layer = _layer(X, W, R, B, sequence_lens, (initial_h,), 1, ("Tanh",), locals())
+    layer = layer_of(X, W, R, B, sequence_lens, (initial_h,), 1, ("Tanh",), locals())
     n = layer.hidden
 
     def step_of(d: int) -> tuple[Array, Step]:

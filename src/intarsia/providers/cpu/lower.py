@@ -52,7 +52,6 @@ from intarsia.providers.cpu.ngrams import words_numbered
 from intarsia.providers.cpu.packed_tables import packed_tables
 from intarsia.providers.cpu.part_symbols import with_own_symbols
 from intarsia.providers.cpu.quantized import integer_products
-from intarsia.providers.cpu.quantized_recurrent import dequantized_layers
 from intarsia.providers.cpu.sizes_asked import place_of, sizes_asked, unlike
 from intarsia.providers.cpu.template import FusedOperand
 from intarsia.providers.cpu.widen import original_type, widened
@@ -85,7 +84,7 @@ def lower_graph(
     inference = infer(with_own_symbols(graph), registry)
     asked = [*sizes_asked(inference)]
     rewrites: tuple[Callable[[Inference], Graph | None], ...] = (
-        widened, packed_tables, words_numbered, dequantized_layers, lambda of: requantized(of, registry),
+        widened, packed_tables, words_numbered, lambda of: requantized(of, registry),
         lambda of: integer_products(of, pairs, target.halves_vectors), lambda of: moved_bytes(of) if pairs else None,
         lambda of: byte_tables(of, registry, target) if pairs else None, lambda of: dequantized(of, registry),
         lambda of: taken_apart(of, registry), mixtures_apart, gathered_matrices, groups_apart,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from intarsia.kernel.activations import ACTIVATIONS
 from intarsia.ops.recurrent import resolve_activations
 from intarsia.plan.call import SHARE_NBYTES
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
-from intarsia.providers.cpu.quantized_recurrent import StoredWeights
 from intarsia.providers.cpu.strassen_product import may_pay, strassen_step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.records import dataclass
@@ -42,29 +41,45 @@ def recurrent_layer(node: Node, inference: Inference) -> Template | None:
     """A layer of float or double whose weights are constants and whose directions have the same activations."""
     types = (*tensor_types(node, inference), *[None] * 8)[:8]
     names = (*node.inputs, *[""] * 8)[:8]
-    x, first = types[_X], next(n for n in node.outputs if n)
-    out = inference.types.get(first)
+    constants = inference.graph.constants
+    if any(name and name not in constants for name in (names[_W], names[_R])):
+        return None
+    found = parts_of(node, names, types, inference)
+    if found is None:
+        return None
+    made = Recurrent(node, found.reads, types, found.output, takes_epilogue=False, spec=found.spec, weights=found.weights)
+    return made if made.fits() else None
+
+
+class Parts(NamedTuple):
+    """What a layer's template is made of: buffers of X, sequence_lens, initial_h, initial_c; constants W, R, B, P."""
+
+    spec: RecurrentSpec
+    reads: tuple[str, ...]
+    weights: tuple[str, ...]
+    output: TensorType
+
+
+def parts_of(
+    node: Node, names: Sequence[str], types: Sequence[TensorType | None], inference: Inference
+) -> Parts | None:  # fmt: skip
+    """Of a node whose eight inputs, in LSTM's order, have these types; None where the kernel does not take them."""
+    x = types[_X]
+    out = inference.types.get(next(n for n in node.outputs if n))
     if x is None or x.shape is None or len(x.shape) != 3 or x.dtype not in _DTYPES:
         return None
     if not isinstance(out, TensorType) or out.shape is None:
         return None
-    constants = inference.graph.constants
-    if any(name and name not in constants for name in (names[_W], names[_R], names[_B], names[_P])):
+    if any(name and name not in inference.graph.constants for name in (names[_B], names[_P])):
         return None
     if any(name and (types[i] is None or types[i].shape is None) for i, name in enumerate(names)):  # type: ignore[union-attr]
         return None
     spec = _spec(node, x.dtype, bool(names[_P]))
-    if spec is None:
+    known = all(isinstance(n, TensorType) and n.shape is not None for n in map(inference.types.get, filter(None, node.outputs)))
+    if spec is None or not known:
         return None
     reads = tuple(names[i] for i in (_X, _LENGTHS, _INITIAL_H, _INITIAL_C))
-    weights = tuple(names[i] for i in (_W, _R, _B, _P))
-    r = constants[names[_R]]
-    usual = tuple(name.lower() for name, _, _ in spec.activations) == ("sigmoid", "tanh", "tanh")
-    stored = r if isinstance(r, StoredWeights) and usual and spec.dtype is DType.FLOAT else None
-    spec = replace(spec, stored=stored is not None)
-    made = Recurrent(node, reads, types, out, takes_epilogue=False, spec=spec, weights=weights, stored=stored)
-    known = all(isinstance(n, TensorType) and n.shape is not None for n in map(inference.types.get, made.outputs))
-    return made if known and made.fits() else None
+    return Parts(spec, reads, tuple(names[i] for i in (_W, _R, _B, _P)), out)
 
 
 def _spec(node: Node, dtype: DType, peepholes: bool) -> RecurrentSpec | None:
@@ -72,18 +87,23 @@ def _spec(node: Node, dtype: DType, peepholes: bool) -> RecurrentSpec | None:
     a = node.attributes
     if a.get("direction", "forward") not in ("forward", "reverse", "bidirectional"):
         return None
+    cell = node.op_type.removeprefix("DynamicQuantize")
     directions = 2 if a.get("direction") == "bidirectional" else 1
     try:
         chosen = resolve_activations(
-            a.get("activations"), a.get("activation_alpha"), a.get("activation_beta"), _DEFAULT[node.op_type], directions
+            a.get("activations"),
+            a.get("activation_alpha"),
+            a.get("activation_beta"),
+            _DEFAULT[cell],
+            directions,
         )
     except k.DefinitionError:
         return None
     if any(row != chosen[0] for row in chosen) or any(name.lower() not in ACTIVATIONS for name, _, _ in chosen[0]):
         return None
-    lstm = node.op_type == "LSTM"
+    lstm = cell == "LSTM"
     return RecurrentSpec(
-        node.op_type, tuple(chosen[0]), dtype, a.get("clip") or None, peepholes and lstm,
+        cell, tuple(chosen[0]), dtype, a.get("clip") or None, peepholes and lstm,
         bool(a.get("input_forget", 0)) and lstm, bool(a.get("linear_before_reset", 0)) and node.op_type == "GRU",
     )  # fmt: skip
 
@@ -94,7 +114,6 @@ class Recurrent(Template):
 
     spec: RecurrentSpec = field(kw_only=True)
     weights: tuple[str, ...] = field(kw_only=True)
-    stored: StoredWeights | None = field(default=None, kw_only=True)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -146,7 +165,7 @@ class Recurrent(Template):
             return [self._walk(target, workspace, layer, "")]
         products = workspace.temporary(f"{out}%products", spec.dtype, (x.shape[0], x.shape[1], columns))
         return [
-            self._project(target, workspace, layer, products, columns),
+            *self._project(target, workspace, layer, products, columns),
             self._walk(target, workspace, layer, products),
         ]
 
@@ -160,7 +179,7 @@ class Recurrent(Template):
         assert w is not None
         return recurrent.input_matrix(w, GATES[self.spec.cell], tile)
 
-    def _project(self, target: Target, workspace: Workspace, layer: _Layer, products: str, columns: int) -> Step:
+    def _project(self, target: Target, workspace: Workspace, layer: _Layer, products: str, columns: int) -> list[Step]:
         """X W^T + bias for all steps and directions."""
         spec, tile = self.spec, tile_of(self.spec.dtype, target)
         x = self.types[_X]
@@ -172,21 +191,23 @@ class Recurrent(Template):
         seq, batch, depth = x.shape
         wide = tile if layer.may_compute() else product_tile(columns, spec.dtype, target)
         if spec.dtype is DType.FLOAT and may_pay(seq * batch, columns, layer.depth, target, workspace.config, wide):
-            return strassen_step(
+            step = strassen_step(
                 gemm.GemmSpec(spec.dtype, "packed", epilogue, tile=wide), target, workspace,
                 [FusedOperand(bias, "column", spec.dtype)] if bias else [], products, source=self.reads[0],
                 packed=self._input_panels(workspace, tile, wide), always=False,
                 weights=(self.weights[0], f"recurrent{tile.width}", lambda: self._input_matrix(workspace, tile)),
                 sizes=(seq * batch, columns, layer.depth), skipped=layer.computes if layer.may_compute() else None,
             )  # fmt: skip
+            return [step]
         product, panels = gemm.GemmSpec(spec.dtype, "packed", epilogue), self._input_panels(workspace, tile)
         micro = micro_text(spec.dtype, target)
         names = (self.reads[0], panels, products, zero, bias)
-        return Step(
+        step = Step(
             gemm.kernel_text(product, target), (self.reads[0], panels, zero, *([bias] if bias else [])), (products,),
             partial(_input_products, product, layer, micro.symbol, names, (seq * batch, columns, depth)),
             serial=Below(seq * batch * depth * columns, 20_000), label=f"{spec.cell} inputs {depth}x{columns}", calls=(micro,),
         )  # fmt: skip
+        return [step]
 
     def _bias(self, workspace: Workspace, tile: Tile) -> str:
         """The bias of the input products, "" where there is none: both biases, but the one inside a GRU's reset gate."""
@@ -223,11 +244,12 @@ class Recurrent(Template):
 
     def _packed(self, workspace: Workspace, tile: Tile) -> np.ndarray:
         """R for the kernel."""
-        if self.stored is not None:
-            return self.stored.packed(lambda x: recurrent.arrange(x, GATES[self.spec.cell], tile), tile)
         r = workspace.array(self.weights[1])
         assert r is not None
         return recurrent.pack_recurrent(r, self.spec, tile)
+
+    def _packed_key(self, tile: Tile) -> str:
+        return f"recurrent{tile.width}x{GATES[self.spec.cell]}{'i' * self.spec.reset_first}"
 
     def _layer(self, target: Target) -> _Layer:
         (x, w, r), a = self.types[: _R + 1], self.node.attributes
@@ -242,8 +264,7 @@ class Recurrent(Template):
     def _walk(self, target: Target, workspace: Workspace, layer: _Layer, products: str) -> Step:
         """The kernel that walks the sequence; `products` is "" where it always computes them."""
         spec, tile = self.spec, tile_of(self.spec.dtype, target)
-        key = f"recurrent{tile.width}x{GATES[spec.cell]}{'i' * spec.reset_first}{'b' * spec.stored}"
-        packed = workspace.add(self.weights[1], key, lambda: self._packed(workspace, tile))
+        packed = workspace.add(self.weights[1], self._packed_key(tile), lambda: self._packed(workspace, tile))
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
         extra = self._extra(workspace, tile, layer.directions, layer.hidden)
         y, *finals = (*self.node.outputs, "", "", "")[: 1 + STATES[spec.cell]]

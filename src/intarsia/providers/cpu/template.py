@@ -142,6 +142,7 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("com.microsoft", "MatMulNBits"): "intarsia.providers.cpu.block_product:matmul_n_bits",
     ("com.microsoft", "MatMulBnb4"): "intarsia.providers.cpu.block_product:matmul_bnb4",
     ("", "LSTM"): "intarsia.providers.cpu.recurrent:recurrent_layer",
+    ("com.microsoft", "DynamicQuantizeLSTM"): "intarsia.providers.cpu.quantized_recurrent:quantized_layer",
     ("", "GRU"): "intarsia.providers.cpu.recurrent:recurrent_layer",
     ("", "RNN"): "intarsia.providers.cpu.recurrent:recurrent_layer",
     ("", "Transpose"): "intarsia.providers.cpu.transpose:transpose",
