@@ -19,11 +19,11 @@ PROVIDERS = ("CPUExecutionProvider", "ReferenceExecutionProvider")
 both = pytest.mark.parametrize("provider", PROVIDERS)
 
 
-def session_of(text: str, provider: str, **constants: np.ndarray) -> InferenceSession:
+def session_of(text: str, provider: str, operators: Any = None, **constants: np.ndarray) -> InferenceSession:
     """A model in ONNX's text form."""
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1, "size.test": 1]> {text}')
     model.graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in constants.items())
-    return InferenceSession(model.SerializeToString(), providers=[provider])
+    return InferenceSession(model.SerializeToString(), providers=[provider], new_ops=operators)
 
 
 def model_of(nodes: list[Any], inputs: list[Any], constants: dict[str, np.ndarray] | None = None) -> bytes:
@@ -273,8 +273,9 @@ def test_an_optional_value_that_is_not_as_it_says() -> None:
 
 @both
 def test_an_operator_of_python_that_gives_nothing(provider: str) -> None:
-    intarsia.host_op("size.test::Nothing", inputs={"x": "float"}, outputs="float", shape="x")(lambda x: None)
-    session = session_of("g (float[n] x) => (y) { a = size.test.Nothing (x) y = Exp (a) }", provider)
+    library = intarsia.OperatorLibrary("nothing")
+    library.host_op("size.test::Nothing", inputs={"x": "float"}, outputs="float", shape="x")(lambda x: None)
+    session = session_of("g (float[n] x) => (y) { a = size.test.Nothing (x) y = Exp (a) }", provider, [library])
     with pytest.raises(NodeFailed, match=r"its output 'a' is a NoneType; expected float|required input .* is missing"):
         session.run(None, {"x": np.ones(3, np.float32)})
 
