@@ -198,8 +198,10 @@ def branchwise_rms_norm(X: Tensor, scale: Tensor | None = None, *, epsilon: floa
             raise k.DefinitionError(f"X is {X!r}; expected [.., branches, H], or num_branches")
         flat, branches = k.reshape(X, (*X.shape[:-2], X.shape[-2] * X.shape[-1])), X.shape[-2]
     width = flat.shape[-1]
-    if isinstance(branches, int) and (branches < 1 or isinstance(width, int) and width % branches):
-        raise k.DefinitionError(f"the last axis of {flat!r} does not fall into {branches} branches")
+    what = f"the last axis of {flat!r} does not fall into {branches} branches"
+    k.require_least(branches, 1, what)
+    if num_branches:
+        k.require_multiple(width, num_branches, what)
     run = floordiv(width, branches) if num_branches else X.shape[-1]
     return k.reshape(k.cast(_rms_in_runs(flat, scale, run, epsilon), X.dtype), X.shape)
 
