@@ -130,25 +130,32 @@ def problems(operator: str, variant: Variant, ran: list[bool]) -> Iterator[str]:
     case = built_case(domain, name, operands, count, read_attributes(fields[2]), outputs, variant.declared, str(variant))
     if name in RANDOM:
         return
-    sessions = []
-    for provider in PROVIDERS:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = 2
-        options.log_severity_level = 4
-        try:
-            sessions.append(ort.InferenceSession(case.model, options, providers=[provider]))
-        except IntarsiaError:  # the definition needs a size or a value, which no model can leave open
-            return
+    try:
+        sessions = [session_on(provider, case.model) for provider in PROVIDERS]
+    except IntarsiaError:  # the definition needs a size or a value, which no model can leave open
+        return
     ran.append(True)
-    arrays = {n: guarded(x) if isinstance(x, np.ndarray) and not x.dtype.hasobject else x for n, x in case.feeds.items()}
-    yield from _compared(sessions, arrays, case.timeout, "as the example is")
-    for label, value in case.feeds.items():
+    yield from tried(sessions, case.feeds, variant.declared == "none", case.timeout)
+
+
+def session_on(provider: str, model: bytes) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 2
+    options.log_severity_level = 4
+    return ort.InferenceSession(model, options, providers=[provider])
+
+
+def tried(sessions: list[Any], given: dict[str, Any], ranks: bool, timeout: float | None = None) -> Iterator[str]:
+    """What differs between sessions of one model, for the operands that are given and for others in the place of each."""
+    arrays = {n: guarded(x) if isinstance(x, np.ndarray) and not x.dtype.hasobject else x for n, x in given.items()}
+    yield from _compared(sessions, arrays, timeout, "as the example is")
+    for label, value in given.items():
         if not isinstance(value, np.ndarray):
             continue
-        for told, changed in chain(changes(value, variant.declared == "none"), other_elements(value)):
+        for told, changed in chain(changes(value, ranks), other_elements(value)):
             other = np.ascontiguousarray(changed)
             feeds = {**arrays, label: other if other.dtype.hasobject else guarded(other)}
-            yield from _compared(sessions, feeds, case.timeout, f"{label}: {told}")
+            yield from _compared(sessions, feeds, timeout, f"{label}: {told}")
 
 
 def _given(operand: Operand, numbers: bool) -> Operand:
@@ -197,7 +204,10 @@ def _difference(a: Any, b: Any) -> str:
     return "" if near.all() else f"{int((~near).sum())} of {near.size} elements are not the reference's"
 
 
-def main() -> None:
+def answer(tell: Callable[[str, int], tuple[str, list[str], bool]]) -> None:
+    """Reads a line `NAME NUMBER` for each case, and writes what `tell` says of it as JSON: what it is, what is wrong with it,
+    and whether it ran.
+    """
     with contextlib.suppress(ImportError):
         import resource
 
@@ -206,13 +216,17 @@ def main() -> None:
     answers: Callable[[str], Any] = os.fdopen(os.dup(1), "w").write
     os.dup2(2, 1)
     for line in sys.stdin:
-        operator, number = line.split()
-        variant = variants(operator)[int(number)]
-        ran: list[bool] = []
-        found = list(problems(operator, variant, ran))
-        answers(json.dumps({"told": str(variant), "found": found, "ran": bool(ran)}) + "\n")
+        name, number = line.split()
+        told, found, ran = tell(name, int(number))
+        answers(json.dumps({"told": told, "found": found, "ran": ran}) + "\n")
         answers.__self__.flush()  # type: ignore[attr-defined]
 
 
+def _variant(operator: str, number: int) -> tuple[str, list[str], bool]:
+    variant, ran = variants(operator)[number], list[bool]()
+    found = list(problems(operator, variant, ran))
+    return str(variant), found, bool(ran)
+
+
 if __name__ == "__main__":
-    main()
+    answer(_variant)

@@ -14,14 +14,20 @@ import pytest
 pytest.importorskip("hypothesis", reason="its folder's tests need hypothesis")
 
 from case_worker import answers
+from open_graphs import GRAPHS
 from other_sizes import operators, variants
 
-PROGRAM = Path(__file__).with_name("other_sizes.py")
+PROGRAM, OF_GRAPHS = (Path(__file__).with_name(name) for name in ("other_sizes.py", "open_graphs.py"))
 SHARDS = 6
 LEAST_RUN = 110  # variants in each shard whose example is run, and then with other sizes
 
 
-@pytest.mark.skipif(not sys.platform.startswith(("linux", "darwin")), reason="operands end at pages of mmap and mprotect")
+guarded = pytest.mark.skipif(
+    not sys.platform.startswith(("linux", "darwin")), reason="operands end at pages of mmap and mprotect"
+)
+
+
+@guarded
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_operands_of_other_sizes(shard: int) -> None:
     wrong: list[str] = []
@@ -29,3 +35,11 @@ def test_operands_of_other_sizes(shard: int) -> None:
     found = list(answers(PROGRAM, cases, lambda name, number: str(variants(name)[number]), wrong))
     assert not wrong, "\n".join(wrong)
     assert sum(answer["ran"] for _, _, answer in found) >= LEAST_RUN
+
+
+@guarded
+def test_graphs_of_operands_of_other_sizes() -> None:
+    wrong: list[str] = []
+    found = list(answers(OF_GRAPHS, [(name, 0) for name in GRAPHS], lambda name, _: name, wrong))
+    assert not wrong, "\n".join(wrong)
+    assert len(found) == len(GRAPHS)

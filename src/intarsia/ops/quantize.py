@@ -88,8 +88,8 @@ def along_axis(parameter: k.Tensor, x: k.Tensor, axis: int, block_size: int) -> 
     if parameter.rank != 1:
         raise k.DefinitionError(f"the scale is {parameter!r}; expected rank 0 or 1, or block_size with x's rank")
     extent = x.shape[at]
-    if isinstance(count, int):
-        k.require_equal(extent, count, f"the scale has {count} entries; x has {extent} on axis {axis}")
+    if count is not None:  # one may be for all, if only a run says so
+        k.require_broadcast(count, extent, f"the scale has {count} entries; x has {extent} on axis {axis}")
     return k.reshape(parameter, [parameter.shape[0] if i == at else 1 for i in range(x.rank)])
 
 
