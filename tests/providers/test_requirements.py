@@ -307,6 +307,46 @@ def test_a_branch_whose_type_is_another_than_declared() -> None:
         session.run(None, {**feed, "c": np.array(False)})
 
 
+@both
+@pytest.mark.parametrize(
+    ("length", "trips", "left"), [(21, 5, 11), (21, 10, 1), (21, 11, None), (20, 10, None), (5, 1000, None)]
+)
+def test_a_map_that_a_loop_makes_smaller_than_the_kernel(provider: str, length: int, trips: int, left: int | None) -> None:
+    """Many trips are bound at once; the one whose sizes do not fit is an error."""
+    text = """g (float[1, c, n] x, int64 trips) => (y) { y = Loop <body = b (int64 i, bool on, float[1, c2, k] v) =>
+        (bool still, float[1, c3, k2] w) { still = Identity (on) w = Conv (v, f) }> (trips, , x) }"""
+    session = session_of(text, provider, f=np.full((2, 2, 3), 0.1, np.float32))
+    feed = {"x": np.ones((1, 2, length), np.float32), "trips": np.array(trips)}
+    if left is not None:
+        assert session.run(None, feed)[0].shape == (1, 2, left)
+    else:
+        with pytest.raises(InvalidArgument, match=r"Conv.*kernel spans"):
+            session.run(None, feed)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 2), (2,), (1, 1, 1)])
+def test_a_loop_that_captures_an_element_of_another_shape(shape: tuple[int, ...]) -> None:
+    kinds = [("i", TensorProto.INT64, []), ("on", TensorProto.BOOL, []), ("v", TensorProto.FLOAT, None)]
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["on"], ["still"]), helper.make_node("Concat", ["v", "e"], ["w"], axis=0)], "body",
+        [helper.make_tensor_value_info(*kind) for kind in kinds],
+        [helper.make_tensor_value_info(*kind) for kind in (("still", *kinds[1][1:]), ("w", *kinds[2][1:]))],
+    )  # fmt: skip
+    nodes = [
+        helper.make_node("SequenceAt", ["q", "at"], ["e"], "At"),
+        helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body),
+    ]  # fmt: skip
+    inputs = [
+        of_sequence([20000, 3]), helper.make_tensor_value_info("trips", TensorProto.INT64, []),
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3]),
+    ]  # fmt: skip
+    session = InferenceSession(model_of(nodes, inputs, {"at": np.array(0)}), providers=[PROVIDERS[0]])
+    feed = {"trips": np.array(5), "x": np.ones((1, 3), np.float32)}
+    assert session.run(None, {**feed, "q": [np.ones((20000, 3), np.float32)]})[0].shape == (100001, 3)
+    with pytest.raises(IntarsiaError, match=r"node 'At' .*expected float of shape \[20000, 3\]|Loop"):
+        session.run(None, {**feed, "q": [np.ones(shape, np.float32)]})
+
+
 # --- how it is shown ---
 
 
