@@ -11,18 +11,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from intarsia.errors import ExternalDataError, IntarsiaError, InvalidModelError, NotImplemented
 from intarsia.graph.external import ExternalFiles
 from intarsia.graph.load import load
-from intarsia.graph.model import AttributeRef, Graph, Node, SparseTensor, Value, ValueType
+from intarsia.graph.model import Graph, Node, Value, ValueType
 from intarsia.graph.source import ModelSource
 from intarsia.graph.verify import verify
 from intarsia.graph.wire import Buffer
+from intarsia.ops.attributes import SERVING, attribute_type
 from intarsia.ops.layers import label, redirected, using
 from intarsia.ops.missing import missing_operators, unknown_opsets
 from intarsia.ops.registry import REQUIRED, OpRecord, Registry
+from intarsia.ops.schema_check import type_word
 from intarsia.records import dataclass
 
 ERROR, WARNING = "error", "warning"
@@ -201,7 +201,6 @@ class _Checker:
         if record is None or (node.domain, node.op_type, node.overload) in graph.functions:
             return
         where = f"node {_name(node)!r} ({_operator(node)})"
-        schema = _schema(node, imports)
         if not record.takes_any_attribute:
             for name in node.attributes:
                 if name not in record.attributes and name != "consumed_inputs" and not name.startswith("_"):
@@ -213,14 +212,10 @@ class _Checker:
             if default is REQUIRED and name not in node.attributes:
                 self._add("attribute", f"{where}: required attribute {name!r} is missing", node)
         for name, value in node.attributes.items():
-            declared = schema.attributes.get(name) if schema is not None else None
-            given = _attribute_kind(value)
-            if declared is not None and given and given != declared.type.name:
-                lenient = (given, declared.type.name) in (("INT", "FLOAT"), ("INTS", "FLOATS"))
-                self._add(
-                    "attribute", f"{where}: attribute {name!r} is {given}; expected {declared.type.name}", node,
-                    WARNING if lenient else ERROR,
-                )  # fmt: skip
+            declared, given = record.attribute_types.get(name) if record.schema is not None else None, attribute_type(value)
+            if declared is not None and given and given != declared:
+                severity = WARNING if (given, declared) in SERVING else ERROR
+                self._add("attribute", f"{where}: attribute {name!r} is {given}; expected {declared}", node, severity)
 
     # --- types ---
 
@@ -236,33 +231,27 @@ class _Checker:
             self._add("graph", str(error))
             return
         found = infer(inlined, self.registry, strict=False, on_error=lambda node, error: refused.append((node, error)))
-        for node in found.graph.nodes:
-            self._check_input_types(node, graph.opset_imports, found.types)
         for node, refusal in refused:
             if not isinstance(refusal, NotImplemented) and _name(node) not in self.reported:  # else it is listed already
                 self._add("type", str(refusal), node)
+        for node in found.graph.nodes:
+            self._check_versions(node, graph.opset_imports, found.types)
 
-    def _check_input_types(self, node: Node, imports: Mapping[str, int], types: Mapping[str, ValueType]) -> None:
-        """Element types against ONNX's schema: what no version allows is an error, what a later one allows a warning."""
-        schema = _schema(node, imports)
-        if schema is None or _name(node) in self.reported:
+    def _check_versions(self, node: Node, imports: Mapping[str, int], types: Mapping[str, ValueType]) -> None:
+        """Warn of element types that another version of the operator allows, and this one does not."""
+        record = self._record(node, imports)
+        if record is None or record.schema is None or _name(node) in self.reported:
             return
         for i, name in enumerate(node.inputs):
-            kind = types.get(name) if name else None
-            if kind is None or not schema.inputs:
-                continue
-            declared = schema.inputs[min(i, len(schema.inputs) - 1)]
-            if i >= len(schema.inputs) and declared.option.name != "Variadic":
-                continue
-            if declared.types and kind.onnx_name not in declared.types:
-                later = _newest_allows(node, declared.name, kind.onnx_name)
-                allowed = ", ".join(sorted(declared.types))
+            parameter, kind = record.schema.input(i), types.get(name) if name else None
+            if kind is not None and parameter is not None and type_word(kind) not in parameter.types:
+                allowed = ", ".join(sorted(parameter.types))
                 self._add(
                     "type",
-                    f"node {_name(node)!r} ({_operator(node)}): input {declared.name!r} is {kind.onnx_name}; version "
-                    f"{schema.since_version} of the operator allows {allowed}",
+                    f"node {_name(node)!r} ({_operator(node)}): input {parameter.name!r} is {type_word(kind)}; version "
+                    f"{record.since} of the operator allows {allowed}",
                     node,
-                    WARNING if later else ERROR,
+                    WARNING,
                 )
 
 
@@ -302,33 +291,3 @@ def _with_imports(graph: Graph) -> Iterator[tuple[Node, Mapping[str, int]]]:
     yield from walk(graph.nodes, graph.opset_imports)
     for function in graph.functions.values():
         yield from walk(function.nodes, {**graph.opset_imports, **function.opset_imports})
-
-
-def _schema(node: Node, imports: Mapping[str, int]) -> Any:
-    """ONNX's schema of a node, None where it has none."""
-    import onnx.defs
-
-    try:
-        return onnx.defs.get_schema(node.op_type, node.version or imports.get(node.domain, 0), node.domain)
-    except onnx.defs.SchemaError:
-        return None
-
-
-def _newest_allows(node: Node, parameter: str, kind: str) -> bool:
-    import onnx.defs
-
-    newest = onnx.defs.get_schema(node.op_type, node.domain)
-    return any(p.name == parameter and kind in p.types for p in newest.inputs)
-
-
-def _attribute_kind(value: Any) -> str:
-    """ONNX's word for the type of an attribute's value; "" where it cannot be told."""
-    if isinstance(value, list):
-        return f"{_attribute_kind(value[0])}S" if value and _attribute_kind(value[0]) else ""
-    if isinstance(value, AttributeRef):
-        return ""
-    kinds: list[tuple[type | tuple[type, ...], str]] = [
-        (int, "INT"), (float, "FLOAT"), ((str, bytes), "STRING"), (np.ndarray, "TENSOR"), (Graph, "GRAPH"),
-        (SparseTensor, "SPARSE_TENSOR"), (ValueType, "TYPE_PROTO"),  # type: ignore[list-item]
-    ]  # fmt: skip
-    return next((word for kind, word in kinds if isinstance(value, kind)), "")

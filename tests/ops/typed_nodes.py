@@ -134,7 +134,8 @@ def typed(schema: Any, example: Any, variable: str, kind: str) -> Typed | None:
     element = re.search(r"(?<=tensor\()\w+", kind)
     if element is None:
         return Typed(schema, example, variable, kind) if all(_formal_kind(example.inputs[i]) == kind for i in given) else None
-    inputs = [_with_element(t, element[0]) if i in given else t for i, t in enumerate(example.inputs)]
+    alike = given if schema.name != "SequenceInsert" else [0, 1]  # what goes into a sequence is of its elements' type
+    inputs = [_with_element(t, element[0]) if i in alike else t for i, t in enumerate(example.inputs)]
     if None in inputs:
         return None
     return Typed(schema, replace(example, inputs=tuple(inputs)), variable, kind)

@@ -69,14 +69,14 @@ LOOPS: dict[str, tuple[Any, Any, str]] = {
     "many inputs": (graph(NEXT, [*TAKEN, floats("w", [2])], GIVEN), 3, "body takes 4 inputs; expected 3"),
     "no graph": (3, 3, "body.*expected a graph"),
     "two counts": (DOUBLING, [2, 3], r"M is INT64 of shape \[2\]; expected one int64"),
-    "a float count": (DOUBLING, 2.0, r"M is DOUBLE of shape \[\]; expected one int64"),
+    "a float count": (DOUBLING, 2.0, "input 0 .* is double; expected int64"),
     "conditions": (
         graph([helper.make_node("Greater", ["v", "v"], ["co"]), *NEXT[1:]], TAKEN, [value("co", T.BOOL, [2]), *GIVEN[1:]]), 3,
         r"the body's condition is BOOL of shape \[2\]; expected one bool",
     ),
     "another type": (
         graph([NEXT[0], INTEGER, NEXT[2]], TAKEN, [GIVEN[0], value("vo", T.INT64, [2]), GIVEN[2]]), 3,
-        "carried value 0 starts as FLOAT; body makes it INT64",
+        r"carried value 0 starts as tensor\(float\); body makes it tensor\(int64\)",
     ),
 }  # fmt: skip
 
@@ -95,13 +95,13 @@ NONE = graph([], [], [], "none")
 TAKING = graph([helper.make_node("Identity", ["z"], ["d"])], [floats("z", [2])], [floats("d", [2])], "taking")
 WHOLE = graph([helper.make_node("Cast", ["x"], ["e"], to=T.INT64)], [], [value("e", T.INT64, [2])], "whole")
 BRANCHES: list[tuple[Any, Any, Any, str]] = [
-    (ADD, WHOLE, True, "output 0 is FLOAT of then_branch and INT64 of else_branch"),
+    (ADD, WHOLE, True, r"output 0 is tensor\(float\) of then_branch and tensor\(int64\) of else_branch"),
     (ADD, NONE, True, "else_branch gives 0 outputs; expected 1"),
     (NONE, ADD, True, "then_branch gives 0 outputs; expected 1"),
     (TAKING, ADD, False, "then_branch takes 1 inputs; expected 0"),
     (TWICE, ADD, False, "then_branch gives 2 outputs, else_branch 1; expected as many"),
     (ADD, ADD, [True, False], r"cond is BOOL of shape \[2\]; expected one bool"),
-    (ADD, ADD, 1.0, r"cond is DOUBLE of shape \[\]; expected one bool"),
+    (ADD, ADD, 1.0, "input 0 .* is double; expected bool"),
     (ADD, None, True, "required attribute 'else_branch' is missing"),
 ]
 

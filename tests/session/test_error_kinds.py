@@ -96,7 +96,7 @@ class TestModels:
 
     @pytest.mark.parametrize("op", ["Relu", "Neg"])
     def test_numbers_only(self, op: str) -> None:
-        with pytest.raises(InvalidGraph, match="of strings is not defined"):
+        with pytest.raises(InvalidGraph, match=r"is string; expected .*float"):
             ort.InferenceSession(model(helper.make_node(op, ["X"], ["Y"]), {"X": (STRING, [2])}, STRING))
 
     def test_kind_of_an_attribute(self) -> None:

@@ -346,11 +346,17 @@ def _note_slice(start: Dim, step: int, count: Dim, extent: Dim, axis: int) -> No
         require_least(extent * count, (highest + 1) * count, what)
 
 
+def _check_alike(prim: str, a: Tensor, b: Tensor) -> None:
+    if a.dtype is not b.dtype:
+        raise DefinitionError(f"{prim}: dtypes {a.dtype.onnx_name} and {b.dtype.onnx_name} differ")
+
+
 def pad(x: Tensor, low: Sequence[Dim], high: Sequence[Dim], value: Operand) -> Tensor:
     """Surround `x` by `low`/`high` elements per axis of the rank-0 `value`; negative amounts are not accepted here."""
     if all(p == 0 for p in (*low, *high)):
         return x
     fill = value if isinstance(value, Tensor) else scalar(value, x.dtype)
+    _check_alike("pad", x, fill)
     for axis, amounts in enumerate(zip(low, high, strict=True)):
         for amount in amounts:
             require_least(amount, 0, f"the elements that are added to axis {axis}")
@@ -419,6 +425,7 @@ def scatter(x: Tensor, indices: Sequence[Tensor], updates: Tensor, reduction: st
 
     `reduction`: none, add, mul, min, max.
     """
+    _check_alike("scatter", x, updates)
     shape = _broadcast_shapes("scatter", updates.shape, *(i.shape for i in indices))
     parts = (x, broadcast(updates, shape), *(broadcast(i, shape) for i in indices))
     return Tensor("scatter", parts, (reduction,), x.dtype, x.shape)
@@ -478,6 +485,8 @@ def dot(a: Tensor, b: Tensor, accumulate: DType | None = None) -> Tensor:
         raise DefinitionError(f"dot needs matrices, got {a!r} and {b!r}")
     if isinstance(a.shape[-1], int) and isinstance(b.shape[-2], int) and a.shape[-1] != b.shape[-2]:
         raise DefinitionError(f"inner dimensions differ: {format_shape(a.shape)} x {format_shape(b.shape)}")
+    if accumulate is None:  # else integers of different signs may meet
+        _check_alike("dot", a, b)
     batch = _broadcast_shapes("dot", a.shape[:-2], b.shape[:-2])
     require_equal(a.shape[-1], b.shape[-2], "the inner dimensions of a matrix product")
     for x in (a, b):

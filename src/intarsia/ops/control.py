@@ -66,10 +66,14 @@ def _check_trips(kind: Any) -> None:
 
 
 def _check_carried(given: Types, made: Types) -> None:
-    """Raise DefinitionError where the body gives a carried value another element type than it takes."""
+    """Raise DefinitionError where the body gives a carried value another type than it takes."""
     for i, (a, b) in enumerate(zip(given, made, strict=False)):
-        if isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype is not b.dtype:
-            raise k.DefinitionError(f"carried value {i} starts as {a.dtype.name}; body makes it {b.dtype.name}")
+        try:
+            merge_types(a, b)
+        except k.DefinitionError:
+            assert a is not None
+            assert b is not None
+            raise k.DefinitionError(f"carried value {i} starts as {a.onnx_name}; body makes it {b.onnx_name}") from None
 
 
 # --- types that hold for several values ------------------------------------------------------------------------------
@@ -106,19 +110,24 @@ def merge_types(a: ValueType | None, b: ValueType | None, loose: Varying | None 
     """A type that values of both types have: sizes that differ become symbols, ranks that differ an unknown shape.
 
     `loose` has the symbols that were made before.
+
+    Raises:
+        DefinitionError: there is none: element types differ, or one is a tensor and the other a sequence.
     """
     if a is None or b is None:
         return None
     loose = Varying() if loose is None else loose
-    if isinstance(a, TensorType) and isinstance(b, TensorType):
+    if isinstance(a, TensorType) and isinstance(b, TensorType) and type(a) is type(b) and a.dtype is b.dtype:
         if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
-            return TensorType(a.dtype)
-        return TensorType(a.dtype, tuple(loose.size(x, y) for x, y in zip(a.shape, b.shape, strict=True)))
+            return type(a)(a.dtype)
+        return type(a)(a.dtype, tuple(loose.size(x, y) for x, y in zip(a.shape, b.shape, strict=True)))
     if isinstance(a, SequenceType) and isinstance(b, SequenceType):
         return SequenceType(merge_types(a.element, b.element, loose))
     if isinstance(a, OptionalType) or isinstance(b, OptionalType):
         inner = [t.element if isinstance(t, OptionalType) else t for t in (a, b)]
         return OptionalType(merge_types(inner[0], inner[1], loose))
+    if a != b:
+        raise k.DefinitionError(f"{a.onnx_name} here is {b.onnx_name} there; expected one type")
     return a
 
 
@@ -179,11 +188,17 @@ def _if_types(cond: ValueType | np.ndarray, *, then_branch: Graph, else_branch: 
     if isinstance(cond, np.ndarray) and cond.size == 1:  # a condition on ranks or known sizes
         return [_visible(t, mark) for t in infer(then_branch if cond.reshape(-1)[0] else else_branch, [])]
     kinds = infer(then_branch, []), infer(else_branch, [])
-    for i, (a, b) in enumerate(zip(*kinds, strict=True)):
-        if isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype is not b.dtype:
-            raise k.DefinitionError(f"output {i} is {a.dtype.name} of then_branch and {b.dtype.name} of else_branch")
-    merged = [merge_types(a, b) for a, b in zip(*kinds, strict=True)]
+    merged = [_of_both(i, a, b) for i, (a, b) in enumerate(zip(*kinds, strict=True))]
     return [_visible(t, mark) for t in merged]
+
+
+def _of_both(i: int, a: ValueType | None, b: ValueType | None) -> ValueType | None:
+    try:
+        return merge_types(a, b)
+    except k.DefinitionError:
+        assert a is not None
+        assert b is not None
+        raise k.DefinitionError(f"output {i} is {a.onnx_name} of then_branch and {b.onnx_name} of else_branch") from None
 
 
 @host_op(

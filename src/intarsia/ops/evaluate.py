@@ -16,6 +16,7 @@ from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import DivisionByZero, Recipe, interpret
 from intarsia.ops.infer import MALFORMED, call, check_inputs, keywords, trace
 from intarsia.ops.registry import OpRecord, Registry
+from intarsia.ops.schema_check import check_given
 
 RunGraph = Callable[[Graph, Sequence[Any]], list[Any]]
 Evaluate = Callable[[Sequence[Any]], list[Any]]  # a node's outputs from its inputs
@@ -49,6 +50,7 @@ def evaluate_node(node: Node, inputs: Sequence[Any], registry: Registry, run_gra
 def evaluate_record(record: OpRecord, node: Node, inputs: Sequence[Any], run_graph: RunGraph | None = None) -> list[Any]:
     """`evaluate_node` by a record."""
     try:
+        check_given(record, node, inputs)
         if record.host:
             return _outputs(call(record, node, inputs, run_graph=run_graph), len(node.outputs))
         return _evaluate_definition(record, node, inputs)
@@ -102,12 +104,19 @@ def prepared_call(record: OpRecord, node: Node) -> Evaluate:
     except k.DefinitionError:
         return partial(evaluate_record, record, node)  # says what is wrong when it runs
     count = len(node.outputs)
+    fitting: set[object] = set()  # types of operands that fit the operator's schema
 
     def evaluated(inputs: Sequence[Any]) -> list[Any]:
+        kinds = []
         for x in inputs:
             if x is None:
                 return evaluate_record(record, node, inputs)
+            kinds.append(x.dtype if type(x) is np.ndarray else type(x))
+        key = tuple(kinds)
         try:
+            if key not in fitting or list in key:
+                check_given(record, node, inputs)
+                fitting.add(key)
             return _outputs(function(*inputs), count)
         except Exception as error:
             told = _told(node, inputs, error)

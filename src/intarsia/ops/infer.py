@@ -15,13 +15,14 @@ import numpy as np
 from intarsia.errors import IntarsiaError, InvalidGraph, NotImplemented, OutOfMemory
 from intarsia.graph.dims import Expr, fresh_symbol, is_static, product, symbol
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
+from intarsia.graph.model import Graph, Node, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import DivisionByZero, interpret
 from intarsia.kernel.requirements import Requirement, collected
-from intarsia.ops.attributes import check_attributes
+from intarsia.ops.attributes import check_attributes, unknown_attribute
 from intarsia.ops.ratios import FOLLOWED, Ratio, divided, follow
 from intarsia.ops.registry import REQUIRED, NodeContext, OpRecord, Registry
+from intarsia.ops.schema_check import check_operands
 from intarsia.ops.symbolic import Unknown, evaluate_symbolic
 from intarsia.records import dataclass
 
@@ -101,8 +102,9 @@ def infer(
     result.types.update(outer_types or {})
     result.values.update(outer_values or {})
     for value in graph.inputs:
-        if value.type is not None:
-            result.types[value.name] = value.type
+        kind = _known_part(value.type)
+        if kind is not None:
+            result.types[value.name] = kind
         if value.name in graph.followed:
             _named_elements(value.name, value.type, result)
     for name, constant in graph.constants.items():
@@ -122,6 +124,16 @@ def infer(
     return result
 
 
+def _known_part(kind: ValueType | None) -> ValueType | None:
+    """A type without what it leaves open: a tensor whose element type the model does not say is of no type."""
+    if isinstance(kind, TensorType):
+        return None if kind.dtype is DType.UNDEFINED else kind
+    if isinstance(kind, (SequenceType, OptionalType)):
+        element = _known_part(kind.element)
+        return kind if element is kind.element else type(kind)(element)
+    return kind
+
+
 def infer_node(result: Inference, node: Node, registry: Registry, strict: bool = True) -> None:
     record = resolve_version(result.graph, node, registry)
     if record is None and node.compiled_part:
@@ -138,9 +150,6 @@ def infer_node(result: Inference, node: Node, registry: Registry, strict: bool =
         return
     node.version = record.since
     try:
-        check_attributes(record, node)
-        check_inputs(record, node.inputs)
-        _check_variadic(record, node)
         outputs = _outputs_of(result, node, record, registry)
     except k.SymbolicValueError as error:
         result.unknown[node.outputs[0]] = str(error)
@@ -188,15 +197,18 @@ def _declare(result: Inference, node: Node) -> None:
 
 
 def _declare_one(result: Inference, name: str) -> None:
-    declared = result.graph.type_of(name)
+    declared = _known_part(result.graph.type_of(name))
     if declared is not None and name not in result.types:
         result.types[name] = declared
 
 
 def _outputs_of(result: Inference, node: Node, record: OpRecord, registry: Registry) -> list[ValueType | None] | None:
     inputs = [result.types.get(n) if n else None for n in node.inputs]
-    if any(n and t is None for n, t in zip(node.inputs, inputs, strict=True)):
-        missing = next(n for n, t in zip(node.inputs, inputs, strict=True) if n and t is None)
+    missing = next((n for n, t in zip(node.inputs, inputs, strict=True) if n and t is None), None)
+    ranked = not any(isinstance(t, TensorType) and t.shape is None for t in inputs)
+    if record.host or missing is not None or not ranked:  # else when it is traced
+        _check(record, node, inputs)
+    if missing is not None:
         result.unknown[node.outputs[0]] = f"the type of its input {missing!r} is known only at run time"
         return None
     if record.host:
@@ -204,7 +216,7 @@ def _outputs_of(result: Inference, node: Node, record: OpRecord, registry: Regis
             found = _infer_host(result, node, record, inputs, registry)
         result.requirements[node.outputs[0]] = tuple(asked)
         return found
-    if any(isinstance(t, TensorType) and t.shape is None for t in inputs):
+    if not ranked:
         result.unknown[node.outputs[0]] = "the rank of an input is known only at run time"
         return None
     values = {i: result.values.get(n) for i, n in enumerate(node.inputs) if n}
@@ -226,6 +238,7 @@ def _traced(
     key = (record, tuple(inputs), elements, outputs, tuple((a, id(v)) for a, v in node.attributes.items()))
     if node.traced is not None and node.traced[0] == key:
         return list(node.traced[1]), node.traced[2]
+    _check(record, node, inputs)
     operands = [k.input(i, t.dtype, t.shape or ()) if isinstance(t, TensorType) else t for i, t in enumerate(inputs)]
     with collected() as asked:
         roots = trace(record, node, operands, values)
@@ -309,15 +322,20 @@ def keywords(record: OpRecord, node: Node, **context: Any) -> dict[str, Any]:
     extra = set() if record.takes_any_attribute else set(attributes) - set(record.attributes)
     for name in extra:
         if not name.startswith("_"):
-            raise k.DefinitionError(
-                f"Unrecognized attribute: {name} for operator {node.op_type}: "
-                f"attribute {name!r} is not known to version {record.since} of the operator"
-            )
+            raise unknown_attribute(record, node.op_type, name)
         del attributes[name]
     if record.wants_context:
         wanted = tuple(bool(o) for o in node.outputs)
         attributes["node"] = NodeContext(len(node.outputs), wanted, record.since, node.name, **context)
     return attributes
+
+
+def _check(record: OpRecord, node: Node, inputs: Sequence[ValueType | None]) -> None:
+    """Raise DefinitionError where the node is not what its operator's schema says, whatever its definition makes of it."""
+    check_attributes(record, node)
+    check_inputs(record, node.inputs)
+    _check_variadic(record, node)
+    check_operands(record, node, inputs)
 
 
 def check_inputs(record: OpRecord, given: Sequence[object]) -> None:

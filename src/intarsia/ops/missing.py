@@ -11,6 +11,8 @@ from intarsia.ops.layers import label
 from intarsia.ops.registry import Registry
 from intarsia.records import dataclass
 
+_OF_PROVIDERS = frozenset(f"intarsia.{part}" for part in ("channels_last", "experts", "grouped", "integers", "ml"))
+"""Domains of nodes that providers write when they compile; nobody checks the operands of such a node in a model."""
 _SHOWN_NODES = 3
 _WITH_BODIES = ("", "ai.onnx.ml", "ai.onnx.preview")  # domains in which ONNX defines some operators as functions
 KNOWN_OPSETS = {"": 28, "ai.onnx.ml": 5, "ai.onnx.preview": 1, "ai.onnx.preview.training": 1}
@@ -100,7 +102,8 @@ def _defined(node: Node, imports: Mapping[str, int], graph: Graph, registry: Reg
     if (node.domain, node.op_type, node.overload) in graph.functions or node.compiled_part:
         return True
     version = node.version or imports.get(node.domain, 0)
-    return version > 0 and registry.find(node.domain, node.op_type, version) is not None
+    record = registry.find(node.domain, node.op_type, version) if version > 0 else None
+    return record is not None and not (record.own and node.domain in _OF_PROVIDERS)
 
 
 def _has_body(node: Node, imports: Mapping[str, int]) -> bool:
@@ -157,6 +160,8 @@ def _hint(domain: str, op_type: str, version: int, registry: Registry) -> str:
         known = (domain, op_type) in registry.records
         adding = f"add onnx.helper.make_opsetid({domain!r}, VERSION) to the model's opset_import"
         return adding if known or not domain else f"{adding}, and define the operator"
+    if domain in _OF_PROVIDERS:
+        return "providers write such nodes when they compile: a model has the standard operator that they stand for"
     if domain == "com.microsoft.nchwc":
         return "its weights are laid out for one kind of processor: save the model with ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL"
     records = registry.records.get((domain, op_type), ())

@@ -105,6 +105,8 @@ def lp_pool(
 
 
 def _lp_norm(x: k.Tensor, axes: Sequence[int], p: float, keepdims: bool) -> k.Tensor:
+    if p == 0:
+        raise k.DefinitionError("p is 0; expected the exponent of a norm, such as 2")
     if p == 1:
         return k.reduce_sum(k.absolute(x), axes, keepdims)
     if p == 2:
@@ -160,6 +162,8 @@ def max_unpool(
 
 
 def _roi_pool_type(X: TensorType, rois: TensorType, *, pooled_shape: Ints, spatial_scale: float = 1.0) -> TensorType:
+    if len(pooled_shape) != 2 or min(pooled_shape) < 1:
+        raise k.DefinitionError(f"pooled_shape is {list(pooled_shape)}; expected 2 sizes of at least 1")
     if X.shape is None or rois.shape is None:
         return TensorType(X.dtype)
     if len(X.shape) != 4 or len(rois.shape) != 2 or len(pooled_shape) != 2:

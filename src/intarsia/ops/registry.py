@@ -22,6 +22,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from intarsia.graph.model import Graph
+from intarsia.ops.schemas import OperatorSchema, schema_of
 from intarsia.records import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,6 +65,16 @@ class OpRecord:
         return list(inspect.signature(self.function).parameters.values())
 
     @cached_property
+    def own(self) -> bool:
+        """Whether the operator is Intarsia's, not a program's."""
+        return getattr(self.function, "__module__", "").startswith("intarsia.ops.")
+
+    @cached_property
+    def schema(self) -> OperatorSchema | None:
+        """What ONNX or onnxruntime says of the operator; None where it is neither's, or a program's in its place."""
+        return schema_of(self.domain, self.name, self.since) if self.own else None
+
+    @cached_property
     def input_names(self) -> tuple[str, ...]:
         positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         return tuple(p.name for p in self._parameters if p.kind in positional)
@@ -90,6 +101,13 @@ class OpRecord:
     def annotations(self) -> dict[str, str]:
         """Attribute name -> how the function is annotated, without `| None`."""
         return {p.name: str(p.annotation).removesuffix(" | None") for p in self._parameters if p.name in self.attributes}
+
+    @cached_property
+    def attribute_types(self) -> dict[str, str]:
+        """Attribute name -> ONNX's word for its type, where the schema or the function says it."""
+        from intarsia.ops.attributes import declared_types
+
+        return declared_types(self)
 
     @cached_property
     def takes_any_attribute(self) -> bool:

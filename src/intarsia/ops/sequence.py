@@ -86,15 +86,18 @@ def sequence_length(input_sequence: list[Any]) -> np.ndarray:
 def _split_type(input: Kind, split: Kind = None, *, axis: int = 0, keepdims: int = 1) -> Kind:
     if not isinstance(input, TensorType) or input.shape is None:
         return SequenceType(input)
-    at = axis + len(input.shape) if axis < 0 else axis
+    at = normal_axis(axis, len(input.shape))
     middle: tuple[Dim, ...] = () if split is None and not keepdims else (1,) if split is None else (fresh_symbol("part"),)
     return SequenceType(TensorType(input.dtype, (*input.shape[:at], *middle, *input.shape[at + 1 :])))
 
 
 @host_op("SplitToSequence", since=(11, 24), infer=_split_type, reason=_REASON)
 def split_to_sequence(input: np.ndarray, split: np.ndarray | None = None, *, axis: int = 0, keepdims: int = 1) -> list[Any]:
+    axis = normal_axis(axis, input.ndim)
+    if not input.ndim:
+        raise k.DefinitionError("input has no axis to split")
     extent = input.shape[axis]
-    lines = np.moveaxis(input, axis, 0) if axis % input.ndim else input
+    lines = np.moveaxis(input, axis, 0) if axis else input
 
     def part(start: int, end: int) -> np.ndarray:
         return lines[start:end] if lines is input else np.moveaxis(lines[start:end], 0, axis)
@@ -121,7 +124,7 @@ def _concat_type(input_sequence: Kind, *, axis: int, new_axis: int = 0) -> Kind:
     if not isinstance(kind, TensorType) or kind.shape is None:
         return kind
     total = fresh_symbol("joined")
-    at = axis + len(kind.shape) + (1 if new_axis else 0) if axis < 0 else axis
+    at = normal_axis(axis, len(kind.shape) + (1 if new_axis else 0))
     after = at if new_axis else at + 1
     return TensorType(kind.dtype, (*kind.shape[:at], total, *kind.shape[after:]))
 

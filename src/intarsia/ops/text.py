@@ -35,14 +35,7 @@ def _repeated(items: list[str]) -> dict[str, int] | None:
     return dict(zip(different, range(len(different)), strict=True)) if 2 * len(different) <= len(items) else None
 
 
-def _of_strings(*xs: TensorType) -> None:
-    for x in xs:
-        if x.dtype is not DType.STRING:
-            raise k.DefinitionError(f"an input is {x.dtype.onnx_name}; expected strings")
-
-
 def _concat_type(X: TensorType, Y: TensorType) -> TensorType:
-    _of_strings(X, Y)
     return TensorType(DType.STRING, None if X.shape is None or Y.shape is None else broadcast_shapes(X.shape, Y.shape))
 
 
@@ -53,7 +46,6 @@ def string_concat(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
 
 
 def _split_type(X: TensorType) -> tuple[TensorType, TensorType]:
-    _of_strings(X)
     shape = None if X.shape is None else (*X.shape, fresh_symbol("pieces"))
     return TensorType(DType.STRING, shape), TensorType(DType.INT64, X.shape)
 
@@ -77,7 +69,6 @@ def string_split(X: np.ndarray, *, delimiter: str = "", maxsplit: int | None = N
 
 
 def _match_type(X: TensorType, *, pattern: str) -> TensorType:
-    _of_strings(X)
     expression(pattern)
     return TensorType(DType.BOOL, X.shape)
 
@@ -116,7 +107,6 @@ _CHANGES: dict[str, Callable[[str], str] | None] = {"NONE": None, "LOWER": str.l
 
 
 def _normalizer_type(X: TensorType) -> TensorType:
-    _of_strings(X)
     if X.shape is None:
         return TensorType(DType.STRING)
     return TensorType(DType.STRING, (*X.shape[:-1], fresh_symbol("kept")))

@@ -217,6 +217,9 @@ def _encoder_type(
     X: TensorType, *, keys_strings: Any = None, keys_int64s: Any = None, keys_floats: Any = None, keys_tensor: Any = None,
     values_strings: Any = None, values_int64s: Any = None, values_floats: Any = None, values_tensor: Any = None,
 ) -> TensorType:  # fmt: skip
+    numbers = keys_int64s or keys_floats or (keys_tensor is not None and np.asarray(keys_tensor).dtype.kind not in "OUS")
+    if X.dtype is DType.STRING and numbers:
+        raise k.DefinitionError("X is string where the keys are numbers; expected keys_strings, or numbers to look up")
     if values_tensor is not None and len(values_tensor):
         kind = np.asarray(values_tensor).dtype
         return TensorType(DType.STRING if kind.kind in "OUS" else DType.of(kind), X.shape)

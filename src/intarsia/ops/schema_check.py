@@ -1,0 +1,155 @@
+"""Whether a node is what its operator's schema says: number and types of its operands, number of its results.
+
+Where types are inferred every node is looked at once (`infer`), and where only a run knows them before it is computed
+(`evaluate`). A kernel reads its operands as what they were when it was made: two of one type variable (T) that differ would be
+read one as the other.
+
+More is taken than the schemas say where nothing can be misread: an element type that another version of the operator allows, an
+integer where a number is meant, fewer outputs than there are, and what `_ALSO` lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import MapType, Node, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
+from intarsia.kernel.lang import DefinitionError
+from intarsia.ops.registry import OpRecord
+from intarsia.ops.schemas import OperatorSchema
+
+_UNKNOWN = "?"
+_SAMPLES = frozenset(("float", "float16"))
+_ALSO: Mapping[tuple[str, str, int], frozenset[str]] = {  # by operator and input: types beyond the schema's
+    ("com.microsoft", "GreedySearch", 0): _SAMPLES,  # an encoder's input, as BeamSearch has it
+    ("com.microsoft", "Sampling", 0): _SAMPLES,
+    ("", "Tile", 1): frozenset(("int64",)),  # numbers of repetitions and axes, which version 1 has in the type of its input
+    ("", "Tile", 2): frozenset(("int64",)),
+}
+_ANY = {("", "Identity")}  # hands on what bodies may carry, of which its schema has not all
+
+
+def check_operands(record: OpRecord, node: Node, kinds: Sequence[ValueType | None]) -> None:
+    """Check the types of a node's inputs, None where one is left out or not known, and how many outputs it names.
+
+    Raises:
+        DefinitionError: an operand is of a type that the operator does not take, two of one type variable differ, a variadic
+            parameter has too few, or the node names no output, or more than there are.
+    """
+    if not node.outputs:
+        raise DefinitionError("the node has no outputs")
+    schema = record.schema
+    if schema is None:
+        return
+    key = (len(node.outputs), *[t.dtype if type(t) is TensorType else None if t is None else t.onnx_name for t in kinds])
+    if key not in schema.fitting:
+        _check_counts(schema, node, kinds)
+        _check_types(schema, node, kinds)
+        schema.fitting.add(key)
+
+
+def check_given(record: OpRecord, node: Node, operands: Sequence[Any]) -> None:
+    """Check what a run gives to an operator that is computed by its definition: kinds, and one type for each variable.
+
+    Element types are not compared with the schema's: the definition reads each as what it is.
+
+    Raises:
+        DefinitionError: a sequence or map stands where a tensor belongs or the reverse, or two of one type variable differ.
+    """
+    if record.schema is not None:
+        _check_types(record.schema, node, list(map(value_type, operands)), of_run=True)
+
+
+def _check_counts(schema: OperatorSchema, node: Node, kinds: Sequence[ValueType | None]) -> None:
+    most, last = schema.most_outputs, schema.inputs[-1] if schema.inputs else None
+    if most is not None and len(node.outputs) > most:
+        raise DefinitionError(f"gives at most {most} outputs, the node names {len(node.outputs)}")
+    if last is not None and last.least and len(kinds) - len(schema.inputs) + 1 < last.least:
+        raise DefinitionError(f"takes at least {last.least + len(schema.inputs) - 1} inputs, got {len(kinds)}")
+
+
+def _check_types(schema: OperatorSchema, node: Node, kinds: Sequence[ValueType | None], of_run: bool = False) -> None:
+    bound: dict[str, tuple[int, str]] = {}
+    for i, kind in enumerate(kinds):
+        parameter, word = schema.input(i), type_word(kind)
+        if parameter is None or _UNKNOWN in word or word in _ALSO.get((schema.domain, schema.name, i), ()):
+            continue  # `check_inputs` counts them
+        if word not in parameter.types and not _is_taken(schema, i, word, of_run):
+            raise DefinitionError(f"{_label(node, i)} is {_shown(word)}; expected {_expected(schema, i, word)}")
+        if parameter.variable and parameter.alike:
+            first, other = bound.setdefault(parameter.variable, (i, word))
+            if other != word:
+                raise DefinitionError(
+                    f"{_label(node, i)} is {word} where {_label(node, first)} is {other}: {parameter.variable} must be one type"
+                )
+
+
+def _is_taken(schema: OperatorSchema, i: int, word: str, of_run: bool) -> bool:
+    if (schema.domain, schema.name) in _ANY:
+        return True
+    allowed = schema.allowed(i)
+    if f"sparse_tensor({word})" in allowed:  # which runs have as a tensor with its zeros
+        return True
+    return word in allowed or (of_run and _outer(word) in {_outer(w) for w in allowed})
+
+
+def _outer(word: str) -> str:
+    """The kind of a type: "" of tensors, else "seq", "optional", "map" or "sparse_tensor"."""
+    return word.partition("(")[0] if "(" in word else ""
+
+
+def type_word(kind: ValueType | None) -> str:
+    """A type as the table of schemas writes it; with a `?` where part of it is not known."""
+    if isinstance(kind, SparseTensorType):
+        return f"sparse_tensor({kind.dtype.onnx_name})"
+    if isinstance(kind, TensorType):
+        return _UNKNOWN if kind.dtype is DType.UNDEFINED else kind.dtype.onnx_name
+    if isinstance(kind, SequenceType):
+        return f"seq({type_word(kind.element)})"
+    if isinstance(kind, OptionalType):
+        return f"optional({type_word(kind.element)})"
+    if isinstance(kind, MapType):
+        return f"map({kind.key.onnx_name},{type_word(kind.value)})"
+    return _UNKNOWN
+
+
+def value_type(x: Any) -> ValueType | None:
+    """The type of what a run gives; None of what is left out."""
+    if isinstance(x, (np.ndarray, np.generic)):
+        return TensorType(DType.of(x.dtype))
+    if isinstance(x, list):
+        return SequenceType(value_type(x[0]) if x else None)
+    if isinstance(x, dict):
+        key, value = next(iter(x.items()), (None, None))
+        return MapType(DType.STRING if isinstance(key, str) else DType.INT64, value_type(value)) if x else None
+    return None
+
+
+def _label(node: Node, i: int) -> str:
+    return f"input {i} {node.inputs[i]!r}"
+
+
+_WORDS = {"seq": "a sequence", "optional": "an optional", "map": "a map", "sparse_tensor": "a sparse tensor"}
+_MANY = 8  # types; what takes more takes any of the kind
+
+
+def _shown(word: str) -> str:
+    return f"{_WORDS[_outer(word)]}, {word}" if _outer(word) else word
+
+
+def _expected(schema: OperatorSchema, i: int, word: str) -> str:
+    """What an input may be: of another kind than it is, or of one of these types."""
+    allowed = sorted(schema.allowed(i))
+    kinds, own = sorted(set(map(_outer, allowed))), _outer(word)
+    if own in kinds:
+        return _either([w for w in allowed if _outer(w) == own])
+    if len(allowed) > _MANY:
+        return _either([_WORDS.get(kind, "a tensor") for kind in kinds])
+    return f"a tensor of {_either(allowed)}" if kinds == [""] else _either(allowed)
+
+
+def _either(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
