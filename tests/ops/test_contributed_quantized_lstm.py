@@ -25,6 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
     "both directions": {"directions": 2},
     "backwards": {"direction": "reverse"},
     "rows": {"batch": 4},
+    "many rows": {"batch": 11, "hidden": 24},
     "ends": {"batch": 4, "ends": True},
     "ends, both directions": {"batch": 3, "directions": 2, "ends": True, "initial": True},
     "one row that ends": {"ends": True, "directions": 2},

@@ -254,7 +254,7 @@ def _unit_nbytes(spec: RecurrentSpec, tile: Tile, hidden: int, found: Division) 
 def scratch_nbytes(spec: RecurrentSpec, target: Target, shape: RecurrentShape, threads: int, *, computes: bool = False) -> int:
     """Bytes for each of `threads` threads: states, sums of the products, and input products where it `computes` them."""
     tile, found = tile_of(spec.dtype, target), _divided(spec, target, shape, threads)
-    spare = spare_nbytes(blocks_of(shape.hidden, tile) * tile.lanes) if spec.stored else 0
+    spare = spare_nbytes(blocks_of(shape.hidden, tile) * tile.lanes, found.rows) if spec.stored else 0
     own = _products_nbytes(spec, tile, shape.hidden, found) if computes else 0
     return _unit_nbytes(spec, tile, shape.hidden, found) + spare + own
 

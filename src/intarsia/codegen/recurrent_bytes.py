@@ -7,6 +7,7 @@ s t (U - z C - y N), where U is the sum of u q, C that of the column's q, and N 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -22,8 +23,9 @@ from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 
 _F32 = DType.FLOAT
-_TOGETHER = 4  # panels at a time: as many sums hide the latency of a product
-_HEADER = 64  # bytes for the scale, what is divided by (1 where that is 0), and the zero point
+_TOGETHER = 4  # panels at a time of one row: as many sums hide the latency of a product
+_ROWS = 4  # that are multiplied by the same weights
+_HEADER = 64  # bytes for the scale, what is divided by (1 where that is 0), and the zero point; and of a row, for its sum
 _LEVELS = 255.0
 _FLOAT, _I32 = ir.FloatType(), ir.IntType(32)
 
@@ -46,9 +48,14 @@ def pack_byte_weights(numbers: np.ndarray, factors: np.ndarray, zeros: np.ndarra
     return out
 
 
-def spare_nbytes(padded: int) -> int:
-    """What a step keeps: scales and zero point, and a byte for each of a row's `padded` numbers."""
+def row_nbytes(padded: int) -> int:
+    """Of a row's `padded` numbers as bytes, behind their sum."""
     return _HEADER + -(-padded // 64) * 64
+
+
+def spare_nbytes(padded: int, rows: int) -> int:
+    """What a step keeps: scales and zero point, and the rows as bytes."""
+    return _HEADER + rows * row_nbytes(padded)
 
 
 def state_range(body: Body, tile: Tile, rows: Value, row: Callable[[Value], tuple[Value, Value]], spare: Value) -> None:
@@ -88,45 +95,63 @@ def _limited(b: ir.IRBuilder, x: Value, low: Value, high: Value) -> Value:
     return b.select(b.fcmp_ordered("<", x, high), x, high)
 
 
-def byte_row_product(module: Module, target: Target, tile: Tile) -> Value:
-    """An internal function (ptr a, ptr weights, i64 hidden, i64 blocks, i64 panels, i64 panel_pitch, ptr sums, ptr spare).
+def byte_product(module: Module, target: Target, tile: Tile) -> Value:
+    """An internal function (ptr a, i64 a_pitch, i64 rows, ptr weights, i64 hidden, i64 blocks, i64 panels, i64 panel_pitch,
+    i64 row_pitch, ptr sums, ptr spare).
 
-    a: `blocks` vectors of floats; sums[panel_pitch * panel] is written for all panels; spare: as `state_range` left it.
+    a: rows of `blocks` vectors of floats; sums[panel_pitch * panel + row_pitch * row] is written for all of both; spare: as
+    `state_range` left it.
     """
-    return _RowProduct(module, target, tile).function()
+    return _Product(module, target, tile).function()
 
 
-class _RowProduct:
+class _Product:
     def __init__(self, module: Module, target: Target, tile: Tile) -> None:
         self.tile, self.lanes = tile, tile.lanes
-        self.body: Body = module.function("byte_row_product", ("p", "p", "i", "i", "i", "i", "p", "p"))
+        self.panels_of_rows = 1 if target.is_avx2 else 2  # 8 sums, or 16 of 32 registers
+        self.body: Body = module.function("byte_product", ("p", "i", "i", "p", "i", "i", "i", "i", "i", "p", "p"))
         self.dot = ByteDot(self.body, target, tile.lanes)
         self.e = Emitter(self.body.b, tile.lanes)
 
     def function(self) -> Value:
         body = self.body
-        a, weights, hidden, blocks, panels, pitch, sums, spare = body.args
-        levels = body.at(spare, _HEADER)
-        scale, safe, self.zero = (body.broadcast(body.at(spare, 4 * i), _F32, self.lanes) for i in range(3))
+        a, a_pitch, rows, weights, hidden, blocks, self.panels, self.panel_pitch, self.row_pitch, self.sums, spare = body.args
+        self.scale, safe, self.zero = (body.broadcast(body.at(spare, 4 * i), _F32, self.lanes) for i in range(3))
         self.point = body.b.fptosi(self.zero, self.e.shaped(_I32))
-        total = self._quantize(a, blocks, levels, safe)
-        depth = body.div(body.add(hidden, GROUP - 1), GROUP)
-        panel_nbytes = body.mul(depth, self.tile.width * 4)
-        column_nbytes = body.mul(panels, self.tile.width * 4)
-        self.tables = [body.at(weights, body.mul(panels, panel_nbytes), body.mul(column_nbytes, i)) for i in range(3)]
-        whole = body.sub(panels, body.rem(panels, _TOGETHER))
-        for first, last, count in ((body.i(0), whole, _TOGETHER), (whole, panels, 1)):
-            with body.loop(first, last, count) as panel:
-                bases = [body.at(weights, body.mul(body.add(panel, j), panel_nbytes)) for j in range(count)]
-                found = self._dots(bases, levels, depth)
-                for j in range(count):
-                    at = body.at(sums, body.mul(body.add(panel, j), pitch))
-                    self._finish(found[j], body.add(panel, j), scale, total, at)
+        self.bytes = body.at(spare, _HEADER)
+        padded = body.mul(body.div(body.add(body.mul(blocks, self.lanes), 63), 64), 64)
+        self.bytes_pitch = body.add(padded, _HEADER)
+        with body.loop(0, rows) as i:
+            self._quantize(body.at(a, body.mul(i, a_pitch)), blocks, body.at(self.bytes, body.mul(i, self.bytes_pitch)), safe)
+        self.depth = body.div(body.add(hidden, GROUP - 1), GROUP)
+        self.panel_nbytes = body.mul(self.depth, self.tile.width * 4)
+        self.weights, column_nbytes = weights, body.mul(self.panels, self.tile.width * 4)
+        self.tables = [body.at(weights, body.mul(self.panels, self.panel_nbytes), body.mul(column_nbytes, i)) for i in range(3)]
+        several = body.sub(rows, body.rem(rows, _ROWS))
+        for first, last, count, together in ((body.i(0), several, _ROWS, self.panels_of_rows), (several, rows, 1, _TOGETHER)):
+            with body.loop(first, last, count) as row:
+                self._rows(row, count, together)
         body.b.ret_void()
         return body.function
 
-    def _quantize(self, a: Value, blocks: Value, levels: Value, safe: Value) -> Value:
-        """The row as bytes; returns the sum of its levels less the zero point, in all lanes."""
+    def _rows(self, row: Value, rows: int, together: int) -> None:
+        """All panels of some rows."""
+        body = self.body
+        quantized = [body.at(self.bytes, body.mul(body.add(row, i), self.bytes_pitch)) for i in range(rows)]
+        totals = [body.splat(body.b.load(q, typ=_I32, align=4), self.lanes) for q in quantized]
+        levels = [body.at(q, _HEADER) for q in quantized]
+        whole = body.sub(self.panels, body.rem(self.panels, together))
+        for first, last, count in ((body.i(0), whole, together), (whole, self.panels, 1)):
+            with body.loop(first, last, count) as panel:
+                bases = [body.at(self.weights, body.mul(body.add(panel, j), self.panel_nbytes)) for j in range(count)]
+                found = self._dots(bases, levels)
+                for i, j in itertools.product(range(rows), range(count)):
+                    number = body.add(panel, j)
+                    out = body.at(self.sums, body.mul(number, self.panel_pitch), body.mul(body.add(row, i), self.row_pitch))
+                    self._finish(found[i][j], number, totals[i], out)
+
+    def _quantize(self, a: Value, blocks: Value, out: Value, safe: Value) -> None:
+        """A row as bytes, behind the sum of its levels less the zero point."""
         body, b, e, lanes = self.body, self.body.b, self.e, self.lanes
         low, high = e.constant(0.0, _FLOAT), e.constant(_LEVELS, _FLOAT)
         count: list[Value] = [ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes)]
@@ -134,30 +159,33 @@ class _RowProduct:
             x = body.load(body.at(a, body.mul(i, lanes * 4)), _F32, lanes)
             ratio = e.intrinsic("roundeven", [b.fdiv(x, safe)])
             level = b.fptosi(_limited(b, b.fadd(ratio, self.zero), low, high), e.shaped(_I32))
-            body.store(b.trunc(level, e.shaped(ir.IntType(8))), body.at(levels, body.mul(i, lanes)), DType.UINT8)
+            body.store(b.trunc(level, e.shaped(ir.IntType(8))), body.at(out, _HEADER, body.mul(i, lanes)), DType.UINT8)
             count[0] = b.add(count[0], b.sub(level, self.point))
         total, left = count[0], lanes
         while left > 1:
             left //= 2
             other = body.shuffle(total, total, [i + left for i in range(left)])
             total = b.add(body.shuffle(total, total, list(range(left))), other)
-        return body.splat(b.extract_element(total, body.const32(0)), lanes)
+        b.store(b.extract_element(total, body.const32(0)), out, align=4)
 
-    def _dots(self, bases: list[Value], levels: Value, depth: Value) -> list[list[Value]]:
-        """For every vector of every panel, the product."""
+    def _dots(self, bases: list[Value], rows: list[Value]) -> list[list[list[Value]]]:
+        """For every row and panel, the products of the panel's vectors."""
         body, lanes, vectors = self.body, self.lanes, self.tile.vectors
         cells = len(bases) * vectors
-        state = [body.zero(SUMS, lanes)] * cells
-        with body.carry(0, depth, 1, state) as g:
-            row = body.b.load(body.at(levels, body.mul(g, GROUP)), typ=_I32, align=1)
-            factor = self.dot.unsigned(body.splat(row, lanes))
+        state = [body.zero(SUMS, lanes)] * (cells * len(rows))
+        with body.carry(0, self.depth, 1, state) as g:
+            at = body.mul(g, GROUP)
+            words = [body.b.load(body.at(row, at), typ=_I32, align=1) for row in rows]
+            factors = [self.dot.unsigned(body.splat(word, lanes)) for word in words]
             offset = body.mul(g, self.tile.width * 4)
             for i in range(cells):
                 place = body.at(bases[i // vectors], offset, i % vectors * lanes * 4)
-                state[i] = self.dot.add(state[i], factor, self.dot.signed(body.load(place, SUMS, lanes)))
-        return [state[i : i + vectors] for i in range(0, cells, vectors)]
+                column = self.dot.signed(body.load(place, SUMS, lanes))
+                for j, factor in enumerate(factors):
+                    state[j * cells + i] = self.dot.add(state[j * cells + i], factor, column)
+        return [[state[at : at + vectors] for at in range(j * cells, (j + 1) * cells, vectors)] for j in range(len(rows))]
 
-    def _finish(self, found: list[Value], panel: Value, scale: Value, total: Value, sums: Value) -> None:
+    def _finish(self, found: list[Value], panel: Value, total: Value, sums: Value) -> None:
         body, b, e, lanes = self.body, self.body.b, self.e, self.lanes
         for i, product in enumerate(found):
             offset = body.add(body.mul(panel, self.tile.width * 4), i * lanes * 4)
@@ -165,5 +193,5 @@ class _RowProduct:
             factor, zero = (body.load(body.at(t, offset), _F32, lanes) for t in self.tables[1:])
             whole = b.sub(product, b.mul(self.point, column))
             whole = b.sub(whole, b.mul(b.fptosi(zero, e.shaped(_I32)), total))
-            value = b.fmul(b.sitofp(whole, e.shaped(_FLOAT)), b.fmul(factor, scale))
+            value = b.fmul(b.sitofp(whole, e.shaped(_FLOAT)), b.fmul(factor, self.scale))
             body.store(value, body.at(sums, i * lanes * 4), _F32)

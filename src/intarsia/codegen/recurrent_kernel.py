@@ -11,7 +11,7 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.lockstep import emit_lockstep
 from intarsia.codegen.microkernel import PARAMETERS
 from intarsia.codegen.recurrent import FIELDS, POINTERS, STATES, RecurrentSpec
-from intarsia.codegen.recurrent_bytes import byte_row_product, state_range
+from intarsia.codegen.recurrent_bytes import byte_product, state_range
 from intarsia.codegen.recurrent_inputs import InputWriter
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
@@ -29,7 +29,7 @@ class _Recurrent(InputWriter):
     def __init__(self, spec: RecurrentSpec, target: Target) -> None:
         super().__init__(spec, target)
         if spec.stored:
-            self.product = byte_row_product(self.module, target, self.tile)
+            self.product = byte_product(self.module, target, self.tile)
 
     def text(self) -> KernelText:
         walk = self._walk_function()
@@ -184,10 +184,8 @@ class _Recurrent(InputWriter):
         panel_nbytes = body.mul(v["hidden"], self.panel_row)
         if self.spec.stored:
             state_range(body, self.tile, self.rows, lambda i: self._counted_row(a, i), self.spare)
-            with body.loop(0, self.rows) as i:
-                row, sums = body.at(a, body.mul(i, v["state_nbytes"])), body.at(self.sums, body.mul(i, self.panel_row))
-                place = [v["hidden"], v["blocks"], panels, self.sum_area, sums, self.spare]
-                body.b.call(self.product, [row, weights, *place])
+            place = [v["hidden"], v["blocks"], panels, self.sum_area, body.i(self.panel_row), self.sums, self.spare]
+            body.b.call(self.product, [a, v["state_nbytes"], self.rows, weights, *place])
             return
         weights, sums = body.at(weights, body.mul(begin, panel_nbytes)), body.at(self.sums, body.mul(begin, self.sum_area))
         with body.either(body.equal(self.rows, 1)) as (single, several):
