@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from intarsia.errors import InvalidGraph as InvalidGraph
     from intarsia.errors import InvalidModelError as InvalidModelError
     from intarsia.errors import InvalidProtobuf as InvalidProtobuf
+    from intarsia.errors import InvalidSignature as InvalidSignature
     from intarsia.errors import ModelLoadCanceled as ModelLoadCanceled
     from intarsia.errors import ModelLoaded as ModelLoaded
     from intarsia.errors import ModelRequiresCompilation as ModelRequiresCompilation
@@ -157,7 +158,7 @@ _NAMES: dict[str, str] = {
     ),
     "errors": (
         "DeviceLost DeviceReset EPFail EngineError ExternalDataError Fail IntarsiaError InvalidArgument "
-        "InvalidGraph InvalidModelError InvalidProtobuf ModelLoadCanceled ModelLoaded "
+        "InvalidGraph InvalidModelError InvalidProtobuf InvalidSignature ModelLoadCanceled ModelLoaded "
         "ModelRequiresCompilation NoModel NoSuchFile NodeFailed NotFound NotImplemented NotWritten OutOfMemory RunTimeout "
         "UnknownOperator UnknownOption WrongType"
     ),

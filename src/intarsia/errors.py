@@ -14,6 +14,7 @@ IntarsiaError (RuntimeError)
 │   │   ├── InvalidGraph          readable, but not a valid graph (cycle, name written twice, unknown input)
 │   │   │   ├── UndefinedValue        a node reads a value that nothing computes (also InvalidArgument)
 │   │   │   └── NodeFailed            a node has no result for the sizes and values of this run (also InvalidArgument)
+│   │   ├── InvalidSignature      the model is not what was signed, or its signature does not cover all of it
 │   │   └── ExternalDataError     an external weight file is missing, too short, or outside the model's folder
 │   ├── OutOfMemory           memory could not be had (also MemoryError)
 │   ├── NotWritten            a file could not be written; what was there before is unchanged (also OSError)
@@ -59,6 +60,10 @@ class InvalidGraph(InvalidModelError):
 
 class ExternalDataError(InvalidModelError):
     """External weight data is missing, too short, or outside the model's folder."""
+
+
+class InvalidSignature(InvalidModelError):
+    """A signature that was asked for does not hold, or does not cover a file of the model."""
 
 
 class NoSuchFile(IntarsiaError, FileNotFoundError):

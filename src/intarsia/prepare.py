@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,14 +24,17 @@ from intarsia.graph.load import load
 from intarsia.graph.model import Constant, Graph, Node, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.options import SessionOptions
 
+if TYPE_CHECKING:
+    from intarsia.signatures import SignedFiles
+
 logger = logging.getLogger("intarsia.load")
 
 _RELEASED = {"": 26, "ai.onnx.ml": 5, "com.microsoft": 1, "ai.onnx.preview.training": 1}
 """The newest released version of each operator set that a model may leave out."""
 
 
-def load_model(source: Any, options: SessionOptions) -> Graph:
-    """The model as a graph, with the overrides that `options` asks for.
+def load_model(source: Any, options: SessionOptions, signed: SignedFiles | None = None) -> Graph:
+    """The model as a graph, with the overrides that `options` asks for. `signed`: files that alone may be read.
 
     Raises:
         InvalidArgument: `source` is nothing that can be loaded, or an override names nothing in the model.
@@ -39,7 +42,7 @@ def load_model(source: Any, options: SessionOptions) -> Graph:
     """
     folder = options.config("session.model_external_initializers_file_folder_path")
     with strictly(options.untrusted):
-        graph = with_imports(load(source, base_dir=folder or None, external=_external_files(options)))
+        graph = with_imports(load(source, base_dir=folder or None, external=_external_files(options, signed)))
     if options.untrusted:
         from intarsia.untrusted import check_graph
 
@@ -77,13 +80,17 @@ def _add_domains(nodes: Sequence[Node], domains: set[str]) -> None:
                 _add_domains(subgraph.nodes, domains)
 
 
-def _external_files(options: SessionOptions) -> Callable[[Path | None, str], ExternalFiles]:
+def _external_files(options: SessionOptions, signed: SignedFiles | None) -> Callable[[Path | None, str], ExternalFiles]:
     """What finds external data: in memory where it was given, nowhere for tensors that are replaced, else in files."""
-    kind = ExternalFiles
+    kind: Callable[..., ExternalFiles] = ExternalFiles
     if options.untrusted:
         from intarsia.untrusted import NoFiles
 
         kind = NoFiles
+    if signed is not None:
+        from intarsia.signatures import SignedExternalFiles
+
+        kind = functools.partial(SignedExternalFiles, signed=signed)
     allowed = [folder for folder in options.whitelisted_data_folders.split(";") if folder]
     return functools.partial(
         kind, contents=options.external_files, unread=options.initializers.keys(), allowed=allowed

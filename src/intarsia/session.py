@@ -105,6 +105,7 @@ class InferenceSession(SessionApi, SessionDebug):
 
             path_or_bytes = untrusted.checked_source(path_or_bytes, self._sess_options)
             check = untrusted.watch_of(self._sess_options)
+        self._signed = self._verified(path_or_bytes)
         self._model_path = os.fspath(path_or_bytes) if is_path else None
         self._source: Any = path_or_bytes
         self._efficient = False
@@ -276,7 +277,9 @@ class InferenceSession(SessionApi, SessionDebug):
 
             start = time.perf_counter_ns()
             self._check_source()
-            self._loaded = prepare.load_model(self._source, self._sess_options)
+            self._loaded = prepare.load_model(self._source, self._sess_options, self._signed)
+            if self._signed is not None:
+                self._signed.check(self._source, f"the model {os.fspath(self._source)!r}")
             if not isinstance(self._source, (str, bytes, os.PathLike)):
                 self._source = None
             self._note("model_loading_uri" if self._model_path is not None else "model_loading_array", start)
@@ -308,7 +311,7 @@ class InferenceSession(SessionApi, SessionDebug):
             "a dimension's denotation": repr(sorted(options.denotation_overrides.items())),
             "a configuration entry": repr(sorted(options.config_entries().items())),
             "folders that may be read": options.whitelisted_data_folders,
-            "trust": repr(options.untrusted),
+            "trust": repr((options.untrusted, self._signed and self._signed.digest)),
         }
         return warm_start(self._source, options, settings)
 

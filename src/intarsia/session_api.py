@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from intarsia.pickled import FileState
     from intarsia.profile import Profile
     from intarsia.providers.registry import ProviderChoice
+    from intarsia.signatures import SignedFiles
     from intarsia.values import OrtValue, OrtValueVector
 
 Callback = Callable[[list[Any], Any, str], None]
@@ -258,6 +259,14 @@ class SessionApi(SessionReports):
         from intarsia.values import OrtValue
 
         return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id, vendor_id)
+
+    def _verified(self, source: Any) -> SignedFiles | None:
+        """What the signature covers that the options ask for."""
+        if not any(key.startswith("session.signature") for key in self._sess_options.config_entries()):
+            return None
+        from intarsia.signatures import verified
+
+        return verified(source, self._sess_options)
 
     # --- what `run` does besides running ---
 

@@ -78,7 +78,8 @@ def checked_source(source: Any, options: SessionOptions) -> Any:
 
 
 class NoFiles(ExternalFiles):
-    """External data of an untrusted session: what the program gave in memory, and nothing that the model names."""
+    """External data of an untrusted session: what the program gave in memory, and nothing that the model names. (Files that a
+    signature covers are read: `signatures.SignedExternalFiles`.)"""
 
     def _open(self, where: str, location: str) -> Buffer:
         raise ExternalDataError(
