@@ -34,6 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--guard-cases", type=int, default=10_000, help="runs in tests/guard (default: 10,000), about as many")
     parser.addoption("--guard-seed", type=int, default=0, help="what they are made of depends on this number (default: 0)")
     parser.addoption("--every-operand", action="store_true", help="all operands of tests/ops/test_wrong_operands.py")
+    parser.addoption(
+        "--sweep-nodes", default="", help="nodes of tests/providers/test_node_sweep.py: a number, 'all', or an operator"
+    )
     parser.addoption("--stress-seconds", type=float, default=20.0, help="how long tests/stress goes on (default: 20)")
     parser.addoption("--stress-seed", type=int, default=0, help="what its threads choose depends on this number (default: 0)")
 

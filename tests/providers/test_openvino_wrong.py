@@ -1,6 +1,7 @@
-"""Why `providers/openvino/refusals.py` refuses what OpenVINO would take: each of these is computed wrongly, or not at all.
+"""Why `providers/openvino` refuses what OpenVINO would take (`refusals`, `wrong`), or replaces it (`repairs`,
+`frontend_rewrites`): each of these is computed wrongly, or not at all.
 
-The refusals are switched off here. A case that fails because OpenVINO is right now is good news: its rule can go.
+All of that is switched off here. A case that fails because OpenVINO is right now is good news: its rule can go.
 """
 
 from __future__ import annotations
@@ -53,6 +54,91 @@ NODES = {
     ),
 }  # fmt: skip
 
+NAN, INF = np.float32(np.nan), np.float32(np.inf)
+FEW = np.float32([1, NAN, 3, -2])
+IMAGE = np.linspace(-1, 1, 4 * 6 * 6, dtype=np.float32).reshape(1, 4, 6, 6)
+CONSTANTS = ("w", "r", "b", "p", "s", "k", "d", "o")  # inputs of these names become initializers
+ATTRIBUTES = {  # (opset, model, inputs)
+    "Softmax of rows": (12, "g (float[2,3,4] x) => (float[2,3,4] y) { y = Softmax(x) }", [np.arange(24.0).reshape(2, 3, 4)]),
+    "LRN of an even size": (
+        13, "g (float[1,4,6,6] x) => (float[1,4,6,6] y) { y = LRN<size=2, alpha=1.0>(x) }", [IMAGE],
+    ),
+    "AveragePool with ceil_mode and count_include_pad": (
+        19, """g (float[1,4,6,6] x) => (float[1,4,4,3] y) {
+            y = AveragePool<kernel_shape=[3,3], strides=[2,2], pads=[1,0,1,1], ceil_mode=1, count_include_pad=1>(x)
+        }""", [IMAGE],
+    ),
+    "PRelu of a slope along the last axis": (
+        16, "g (float[2,4,4] x, float[4] s) => (float[2,4,4] y) { y = PRelu(x, s) }",
+        [-np.ones((2, 4, 4)), np.arange(4)],
+    ),
+    "ReduceL2 of no axes": (
+        18, "g (float[4] x) => (float[4] y) { y = ReduceL2<noop_with_empty_axes=1>(x) }", [[1, -2, 3, -4]],
+    ),
+    "ReduceLogSum of no axes": (
+        18, "g (float[4] x) => (float[4] y) { y = ReduceLogSum<noop_with_empty_axes=1>(x) }", [[1, 2, 3, 4]],
+    ),
+    "input_forget of LSTM": (
+        14, """g (float[3,1,2] x, float[1,8,2] w, float[1,8,2] r) => (float[3,1,1,2] y) {
+            y = LSTM<hidden_size=2, input_forget=1>(x, w, r)
+        }""", [np.ones((3, 1, 2)), np.arange(16.0).reshape(1, 8, 2) / 8, np.arange(16.0).reshape(1, 8, 2) / 9],
+    ),
+    "constant peepholes of LSTM": (
+        14, """g (float[3,1,2] x, float[1,8,2] w, float[1,8,2] r, float[1,6] p) => (float[3,1,1,2] y) {
+            y = LSTM<hidden_size=2>(x, w, r, , , , , p)
+        }""", [np.ones((3, 1, 2)), np.ones((1, 8, 2)), np.ones((1, 8, 2)), np.ones((1, 6))],
+    ),
+    "Exp of NaN": (20, "g (float[4] x) => (float[4] y) { y = Exp(x) }", [FEW]),
+    "Clip of NaN": (20, "g (float[4] x, float d, float k) => (float[4] y) { y = Clip(x, d, k) }", [FEW, 0, 2]),
+    "HardSigmoid of NaN": (20, "g (float[4] x) => (float[4] y) { y = HardSigmoid(x) }", [FEW]),
+    "Celu of NaN": (20, "g (float[4] x) => (float[4] y) { y = Celu(x) }", [FEW]),
+    "Min of NaN": (20, "g (float[4] x, float k) => (float[4] y) { y = Min(x, k) }", [FEW, 2]),
+    "Max of NaN": (20, "g (float[4] x, float k) => (float[4] y) { y = Max(x, k) }", [FEW, 2]),
+    "Gelu of infinity": (20, "g (float[4] x) => (float[4] y) { y = Gelu(x) }", [[INF, 1, 2, 3]]),
+    "MaxPool of NaN": (
+        20, "g (float[1,1,4] x) => (float[1,1,3] y) { y = MaxPool<kernel_shape=[2]>(x) }", [FEW.reshape(1, 1, 4)],
+    ),
+    "GlobalMaxPool of NaN": (20, "g (float[1,1,4] x) => (float[1,1,1] y) { y = GlobalMaxPool(x) }", [FEW.reshape(1, 1, 4)]),
+    "Greater of NaN": (20, "g (float[4] x, float k) => (bool[4] y) { y = Greater(x, k) }", [FEW, 2]),
+    "GreaterOrEqual of NaN": (20, "g (float[4] x, float k) => (bool[4] y) { y = GreaterOrEqual(x, k) }", [FEW, 2]),
+    "ReduceLogSumExp of NaN": (20, "g (float[4] x) => (float[1] y) { y = ReduceLogSumExp(x) }", [FEW]),
+    "ArgMax of NaN": (20, "g (float[4] x) => (int64[1] y) { y = ArgMax(x) }", [FEW]),
+    "ArgMin of NaN": (20, "g (float[4] x) => (int64[1] y) { y = ArgMin(x) }", [FEW]),
+    "TopK of NaN": (20, "g (float[4] x, int64[1] k) => (float[2] y, int64[2] i) { y, i = TopK(x, k) }", [FEW, [2]]),
+    "Hardmax of NaN": (20, "g (float[4] x) => (float[4] y) { y = Hardmax(x) }", [FEW]),
+    "Shrink of NaN": (20, "g (float[4] x) => (float[4] y) { y = Shrink(x) }", [FEW]),
+    "ThresholdedRelu of NaN": (20, "g (float[4] x) => (float[4] y) { y = ThresholdedRelu(x) }", [FEW]),
+    "Equal of large integers": (20, "g (int32[2] x, int32[2] z) => (bool[2] y) { y = Equal(x, z) }", [HUGE, HUGE - 1]),
+    "Less of large integers": (20, "g (int32[2] x, int32[2] z) => (bool[2] y) { y = Less(x, z) }", [HUGE - 1, HUGE]),
+    "LessOrEqual of large integers": (
+        20, "g (int32[2] x, int32[2] z) => (bool[2] y) { y = LessOrEqual(x, z) }", [HUGE, HUGE - 1],
+    ),
+    "Trilu of large integers": (20, "g (int32[A,B] x, int64 n) => (int32[A,B] y) { y = Trilu(x, n) }", [HUGE[None] - 1, 0]),
+    "OneHot of a negative index": (
+        9, "g (int32[2] x, int64 d, float[2] o) => (float[2,3] y) { y = OneHot(x, d, o) }", [np.int32([-1, 0]), 3, [0, 1]],
+    ),
+    "Mod of a large quotient": (
+        20, "g (float[2] x, float[2] z) => (float[2] y) { y = Mod<fmod=1>(x, z) }", [[1e30, -3e38], [7, -0.5]],
+    ),
+    "Range of nothing": (20, "g (float x, float z, float d) => (float[0] y) { y = Range(x, z, d) }", [1, 0, 1]),
+    "the defaults of Selu-1": (5, "g (float[2] x) => (float[2] y) { y = Selu<gamma=2.0>(x) }", [[-90, -80]]),
+    "the activation of FusedGemm": (
+        20, """g (float[1,2] x, float[2,2] w, float[2] b) => (float[1,2] y) {
+            y = com.microsoft.FusedGemm<activation="Tanh">(x, w, b)
+        }""", [np.ones((1, 2)), np.ones((2, 2)), np.ones(2)],
+    ),
+    "MaxRoiPool of half pixels": (
+        20, """g (float[1,4,6,6] x, float[1,5] r) => (float[1,4,2,2] y) {
+            y = MaxRoiPool<pooled_shape=[2,2], spatial_scale=0.5>(x, r)
+        }""",
+        [IMAGE, [[0, 1, 1, 5, 5]]],
+    ),
+    "scales of Upsample": (
+        9, "g (float[1,1,2,3] x, float[4] s) => (float[1,1,3,6] y) { y = Upsample(x, s) }",
+        [np.arange(6.0).reshape(1, 1, 2, 3), [1, 1, 1.5, 2.3]],
+    ),
+}  # fmt: skip
+
 INFINITE = "g (bfloat16[N] x) => (bool[N] y) { y = Equal(x, m) }"
 
 CASES = [
@@ -77,9 +163,11 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from intarsia.providers.openvino import compiling, survey
+    from intarsia.providers.openvino import compiling, model, survey
 
-    monkeypatch.setattr(survey, "refusal", lambda node, analysis: None)
+    monkeypatch.setattr(survey, "refusal", lambda node, analysis, exact_nan: None)
+    monkeypatch.setattr(model, "repair", lambda read, exact_nan: None)
+    monkeypatch.setattr(model, "rewritten", lambda graph, opset: graph.nodes)
     monkeypatch.setattr(survey, "mismatch", lambda model, graph: "")
     monkeypatch.setattr(compiling, "mismatch", lambda model, graph: "")
     monkeypatch.setattr(survey, "_answers", {})
@@ -95,6 +183,28 @@ def test_node(name: str) -> None:
     expected = ort.InferenceSession(source, providers=[REFERENCE]).run(None, feed)[0]
     found = session.run(None, feed)[0]
     assert not np.array_equal(found, expected, equal_nan=found.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_attributes_and_numbers(name: str) -> None:
+    opset, text, inputs = ATTRIBUTES[name]
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1]> {text}')
+    feed = {}
+    for value, given in zip(list(proto.graph.input), inputs, strict=True):
+        kind = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        feed[value.name] = np.asarray(given).astype(kind)
+        if value.name in CONSTANTS:
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(feed.pop(value.name), value.name))
+            proto.graph.input.remove(value)
+    source = proto.SerializeToString()
+    expected = ort.InferenceSession(source, providers=[REFERENCE]).run(None, feed)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        session = ort.InferenceSession(source, providers=[OPENVINO])
+        found = session.run(None, feed)[0]
+    assert OPENVINO in session.explain().counts
+    rtol = 2e-5 if expected.dtype.kind == "f" else 0
+    assert found.shape != expected.shape or not np.allclose(found, expected, rtol=rtol, atol=0, equal_nan=True)
 
 
 @pytest.mark.skipif("BF16" in OF_CPU, reason="this CPU computes in bfloat16, as which OpenVINO leaves its infinities")

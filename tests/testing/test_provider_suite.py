@@ -43,13 +43,13 @@ class TestPasses:
         ],
     )
     def test_for(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main([name, "--cases", "test_relu"]) == 0
+        assert main([name, "--cases", "test_relu", "--nodes", "PRelu"]) == 0
         shown = capsys.readouterr().out
         assert "FAILED" not in shown
         assert "ran, " in shown
 
     def test_for_the_example_plugin(self, example_plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main([example_plugin, "--cases", "test_clip", "--options", '{"stride": 2}']) == 0
+        assert main([example_plugin, "--cases", "test_clip", "--nodes", "3", "--options", '{"stride": 2}']) == 0
         assert "copies in and out" in capsys.readouterr().out
 
     def test_that_cannot_be_here_says_why(self, capsys: pytest.CaptureFixture[str]) -> None:

@@ -486,7 +486,8 @@ def _require_divisor(b: np.ndarray) -> None:
 
 def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind not in "iu" or not (b < 0).any():
-        return np.asarray(np.power(a, b))
+        # Exponents of stride 0 make NumPy take square roots and squares, and -inf ^ 0.5 is NaN then.
+        return np.asarray(np.power(a, np.ascontiguousarray(np.broadcast_to(b, np.broadcast_shapes(a.shape, b.shape)))))
     inverse = np.where(abs(a) == 1, np.where(b & 1, a, 1), 0)  # 1 / a^-b, truncated
     return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0))).astype(a.dtype)
 

@@ -296,6 +296,9 @@ class ExecutionProvider:
             the next provider in host memory.
         evaluates_shapes: integer shape arithmetic may be given to it although its memory is not the host's: it evaluates that
             on the host, before a run.
+        not_exact: operators that it takes although it computes NaN, infinities or the borders of the type otherwise than ONNX
+            says ("com.microsoft::" before those of that domain), and how. Documented, and for no ordinary number.
+        flushes_denormals: whether it may take numbers below the least normal one (float32: 1.18e-38) for 0.
     """
 
     name: ClassVar[str]
@@ -305,6 +308,8 @@ class ExecutionProvider:
     gflop_per_s: float = 2000.0
     part_microseconds: float = 0.0
     evaluates_shapes: ClassVar[bool] = False
+    not_exact: ClassVar[Mapping[str, str]] = {}
+    flushes_denormals: ClassVar[bool] = False
 
     def __init__(self, options: Any = None) -> None:
         self.options = options if options is not None else self.Options()

@@ -1,9 +1,10 @@
 """A test suite for any execution provider: `python -m intarsia.testing.provider PACKAGE`.
 
 PACKAGE is the name of a provider, "module:Class", or an importable module with one provider class (its entry points count).
-The suite checks the contract of the class, conformance with ONNX's backend cases, memory and transfers, behaviour on faults,
-and many threads at once. What the provider refuses is run by the reference provider, so every case runs; a refusal is no
-failure, a wrong answer is. The exit status is 0 where every check passed.
+The suite checks the contract of the class, conformance with ONNX's backend cases, single nodes in all combinations of
+attributes and with numbers that are hard (`node_sweep`), memory and transfers, behaviour on faults, and many threads at once.
+What the provider refuses is run by the reference provider, so every case runs; a refusal is no failure, a wrong answer is. The
+exit status is 0 where every check passed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import dataclasses
 import gc
 import importlib
 import inspect
+import itertools
 import json
 import logging
 import sys
@@ -30,8 +32,13 @@ from intarsia.partition.provider import Device, DeviceTensor, ExecutionProvider
 from intarsia.partition.table import format_table
 from intarsia.records import dataclass
 from intarsia.testing.cases import cases, run_case, sample
+from intarsia.testing.node_sweep import sweep
+from intarsia.testing.node_table import operators
+from intarsia.testing.node_variants import NodeCase
+from intarsia.testing.node_variants import cases as node_cases
 
 SAMPLE = 12
+NODES = 400  # of the sweep, where no other number is asked for: twice as many as there are operators
 REFERENCE = "ReferenceExecutionProvider"
 
 
@@ -97,19 +104,22 @@ class Suite:
         provider: the class.
         options: its options, as in `providers=[(name, options)]`.
         names: the conformance cases to run.
+        nodes: the nodes of the sweep, as `nodes_of` has them.
     """
 
-    def __init__(self, provider: type[ExecutionProvider], options: dict[str, Any], names: Sequence[str]) -> None:
+    def __init__(
+        self, provider: type[ExecutionProvider], options: dict[str, Any], names: Sequence[str], nodes: str = "sample"
+    ) -> None:
         from intarsia.providers.options import parse_options
 
-        self.provider, self.names = provider, names
+        self.provider, self.names, self.nodes = provider, names, nodes
         self.options = parse_options(provider, options)
 
     def run(self, areas: Sequence[str] = ()) -> Report:
         """Run the checks of `areas` (all: empty)."""
         everything: dict[str, Callable[[], Iterator[tuple[str, str, str]]]] = {
-            "contract": self.contract, "conformance": self.conformance, "memory": self.memory, "faults": self.faults,
-            "concurrency": self.concurrency,
+            "contract": self.contract, "conformance": self.conformance, "sweep": self.sweep, "memory": self.memory,
+            "faults": self.faults, "concurrency": self.concurrency,
         }  # fmt: skip
         found = []
         for area, checks in everything.items():
@@ -180,6 +190,14 @@ class Suite:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", intarsia.ProviderWarning)
             return run_case(cases()[name], self._providers(), options)
+
+    def sweep(self) -> Iterator[tuple[str, str, str]]:
+        """Single nodes; each wrong one is a finding."""
+        found = sweep(self.make(), nodes_of(self.nodes))
+        for case, text in found.wrong:
+            yield str(case), text, ""
+        known = f", {found.known} of them otherwise than ONNX as documented" if found.known else ""
+        yield "nodes", "", f"{found.taken} ran on this provider{known}, {found.refused} were refused"
 
     def memory(self) -> Iterator[tuple[str, str, str]]:
         instance = self.make()
@@ -262,6 +280,21 @@ class Suite:
             return intarsia.InferenceSession(_network(), options, self._providers(), enable_fallback=False)
 
 
+def nodes_of(text: str) -> Iterator[NodeCase]:
+    """The sweep's nodes: "sample", "all", how many, or a part of the operators' names.
+
+    Raises:
+        InvalidArgument: no operator's name has that part.
+    """
+    if text == "all":
+        return node_cases()
+    if text == "sample" or text.isdigit():
+        return itertools.islice(node_cases(), NODES if text == "sample" else int(text))
+    if not any(text in name for _, name in operators()):
+        raise InvalidArgument(f"--nodes: expected 'sample', 'all', a number or a part of an operator's name, got {text!r}")
+    return node_cases(text)
+
+
 def _network() -> bytes:
     """[N, 8] float32 -> two outputs, by a few of the most common operators."""
     from onnx import TensorProto, helper, numpy_helper
@@ -337,6 +370,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("package", help="a provider's name, 'module:Class', or a module with one provider class")
     parser.add_argument("--options", default="{}", help="the provider's options as JSON")
     parser.add_argument("--cases", default="sample", help="'sample', 'all', or a part of the names of ONNX's cases")
+    parser.add_argument(
+        "--nodes", default="sample", help="of the sweep: 'sample', 'all' (days), how many, or a part of the operators' names"
+    )
     parser.add_argument("--area", action="append", default=[], help="only this area; may be repeated")
     given = parser.parse_args(arguments)
     logging.getLogger("intarsia.providers").setLevel(logging.ERROR)  # a provider that takes nothing of a case is no news here
@@ -344,7 +380,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         provider = find_provider(given.package)
         names = sample(SAMPLE) if given.cases == "sample" else list(cases())
         names = names if given.cases in ("sample", "all") else [n for n in names if given.cases in n]
-        report = Suite(provider, json.loads(given.options), names).run(given.area)
+        report = Suite(provider, json.loads(given.options), names, given.nodes).run(given.area)
     except (IntarsiaError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -154,7 +154,6 @@ class Dialect:
             ("atan2", "atan2"),
         ]},
     }  # fmt: skip
-    loses_nan: ClassVar[frozenset[str]] = frozenset()  # functions that may give a number for NaN
     group: ClassVar[tuple[str, str, str]] = ("(int)blockIdx.x", "(int)blockIdx.y", "(int)blockIdx.z")
     groups_across: ClassVar[str] = "(int)gridDim.x"
     local: ClassVar[str] = "(int)threadIdx.x"

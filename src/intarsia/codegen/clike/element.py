@@ -7,6 +7,7 @@ NaN is looked for in the bits, since drivers may take `x != x` for false.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from intarsia.codegen.clike import double, narrow
@@ -25,6 +26,10 @@ _BOOLEAN = {
     "and": "&&", "mul": "&&", "min": "&&", "bitand": "&&", "or": "||", "add": "||", "max": "||", "bitor": "||", "xor": "!=",
     "ne": "!=", "bitxor": "!=", "eq": "==",
 }  # fmt: skip
+_EIGHTH = math.tan(math.pi / 8)
+_ARCTANGENT = (1.0, -0.33333308, 0.19998217, -0.14240083, 0.1057348, -0.0603479)
+"""atan(z) / z by z^2 up to tan(pi / 8): the polynomial of this degree whose largest relative error is least, 6e-10."""
+
 UNSIGNED = {Kind.I32: Kind.U32, Kind.I64: Kind.U64, Kind.U32: Kind.U32, Kind.U64: Kind.U64, Kind.F32: Kind.U32}
 
 
@@ -232,11 +237,9 @@ class Elements:
             return self._modulus(args[0], args[1], dtype, block)
         function = self.dialect.functions.get((op, kind))
         if function is not None:
-            value = self.let(block, f"{function}({', '.join(args)})", kind)
-            if op not in self.dialect.loses_nan:
-                return value
-            return self.one_of(block, self.is_nan(args[0], kind, block), args[0], value, kind)
-        if kind is Kind.F64 and op in double.WRITTEN:
+            return self.let(block, f"{function}({', '.join(args)})", kind)
+        if kind is Kind.F64 and op in double.WRITTEN:  # naga evaluates no function of constants of 64 bits
+            args = [self.variable(block, a, kind) if _is_literal(a) else a for a in args]
             return double.WRITTEN[op](self, *args, block)
         written: Callable[..., str] | None = _WRITTEN.get(op)
         if written is None:
@@ -258,11 +261,46 @@ class Elements:
         return self.one_of(block, wrong, f"({rest} + {y})", rest, kind)
 
     def fmod(self, x: str, y: str, kind: Kind, block: Block) -> str:
-        """x - y trunc(x / y); x for an infinite y."""
-        whole = f"{self.dialect.functions['trunc', kind]}({x} / {y})"
-        rest = self.let(block, f"({x} - {y} * {whole})", kind)
-        infinite = self._float("isinf", [y], DType.FLOAT if kind is Kind.F32 else DType.DOUBLE, block)
-        return self.one_of(block, infinite, x, rest, kind)
+        """The remainder of |x| / |y| with the sign of x, exactly, of denormal numbers too: numbers are m 2^e with whole m, and
+        the remainder of m_x / m_y is doubled, modulo m_y, as often as e_x is larger. x for an infinite y."""
+        d, bits = self.dialect, Kind.U32 if kind is Kind.F32 else Kind.U64
+        digits, special = (23, 255) if kind is Kind.F32 else (52, 2047)
+        none, one, first = (self.literal(n, bits) for n in (0, 1, 1 << digits))
+        unsigned = self.literal((1 << bits.bits - 1) - 1, bits)
+        exponents, wholes = [], []
+        for v in (x, y):
+            word = self.let(block, d.arithmetic("&", d.bitcast(v, kind, bits), unsigned, bits), bits)
+            high = self.let(block, d.convert(d.arithmetic(">>", word, f"{digits}u", bits), bits, Kind.I32), Kind.I32)
+            low = self.let(block, d.arithmetic("&", word, self.literal((1 << digits) - 1, bits), bits), bits)
+            wholes.append(self.one_of(block, f"({high} > 0)", d.arithmetic("+", low, first, bits), low, bits))
+            exponents.append(self.one_of(block, f"({high} > 0)", high, "1", Kind.I32))
+        is_zero = self.let(block, d.comparison("==", wholes[1], none, bits), Kind.BOOL)
+        divisor = self.one_of(block, is_zero, one, wholes[1], bits)
+        rest, inner = self.variable(block, d.arithmetic("%", wholes[0], divisor, bits), bits), Block(block)
+        doubled, less = d.arithmetic("+", rest, rest, bits), d.arithmetic("-", rest, divisor, bits)
+        inner.write(f"{rest} = {doubled};", f"if ({rest} >= {divisor}) {{ {rest} = {less}; }}")
+        block.nest(d.loop(self.fresh("e"), "0", f"({exponents[0]} - {exponents[1]})"), inner)
+        out = self._scaled(rest, exponents[1], digits, kind, bits, block)
+        out = self.one_of(block, f"({x} < {self.literal(0, kind)})", f"(-{out})", out, kind)
+        out = self.one_of(block, f"({exponents[0]} < {exponents[1]} || {exponents[1]} == {special})", x, out, kind)
+        nan = f"({exponents[0]} == {special} || {is_zero})"
+        out = self.one_of(block, nan, self.literal(float("nan"), kind), out, kind)
+        return self.one_of(block, self.is_nan(y, kind, block), y, out, kind)
+
+    def _scaled(self, whole: str, exponent: str, digits: int, kind: Kind, bits: Kind, block: Block) -> str:
+        """whole 2^(exponent - bias - digits) for whole < 2^(digits + 1), an exponent as it is stored, from its bits."""
+        d = self.dialect
+        number = self.let(block, d.bitcast(d.convert(whole, bits, kind), kind, bits), bits)
+        high = d.convert(d.arithmetic(">>", number, f"{digits}u", bits), bits, Kind.I32)
+        bias = (127 if kind is Kind.F32 else 1023) + digits
+        moved = self.let(block, f"({high} + {exponent} - {bias})", Kind.I32)
+        low = d.arithmetic("&", number, self.literal((1 << digits) - 1, bits), bits)
+        normal = d.arithmetic("|", low, d.arithmetic("<<", d.convert(moved, Kind.I32, bits), f"{digits}u", bits), bits)
+        shift = d.arithmetic("&", d.convert(f"({exponent} - 1)", Kind.I32, Kind.U32), f"{bits.bits - 1}u", Kind.U32)
+        denormal = d.arithmetic("<<", whole, shift, bits)
+        empty = d.comparison("==", whole, self.literal(0, bits), bits)
+        word = self.one_of(block, f"({moved} > 0 && !{empty})", normal, denormal, bits)
+        return self.let(block, d.bitcast(word, bits, kind), kind)
 
     def tanh(self, x: str, kind: Kind, block: Block) -> str:
         """(e^2x - 1) / (e^2x + 1), by its series where that loses digits; +-1 beyond 10."""
@@ -277,13 +315,17 @@ class Elements:
         return self.one_of(block, f"({x} < {limit} && {x} > -{limit})", f"({x} * {series})", quotient, kind)
 
     def erf(self, x: str, kind: Kind, block: Block) -> str:
-        """x P(x^2) / Q(x^2), +-1 beyond 4.2."""
-        kept = x
-        for sign, limit in ((">", 4.2), ("<", -4.2)):
-            kept = self.one_of(block, f"({kept} {sign} {self.literal(limit, kind)})", self.literal(limit, kind), kept, kind)
+        """x P(x^2) / Q(x^2), +-1 beyond 4.2, and nowhere more than that."""
+        kept = self._between(x, 4.2, kind, block)
         square = self.let(block, f"({kept} * {kept})", kind)
         above, below = (self.polynomial(square, table, kind, block) for table in ERF)
-        return self.let(block, f"({kept} * {above} / {below})", kind)
+        return self._between(self.let(block, f"({kept} * {above} / {below})", kind), 1.0, kind, block)
+
+    def _between(self, x: str, limit: float, kind: Kind, block: Block) -> str:
+        """x from -limit to limit; NaN stays."""
+        for sign, bound in ((">", limit), ("<", -limit)):
+            x = self.one_of(block, f"({x} {sign} {self.literal(bound, kind)})", self.literal(bound, kind), x, kind)
+        return x
 
     def polynomial(self, x: str, coefficients: Sequence[float], kind: Kind, block: Block) -> str:
         text = self.literal(coefficients[-1], kind)
@@ -292,7 +334,7 @@ class Elements:
         return self.let(block, text, kind)
 
     def power(self, x: str, y: str, kind: Kind, block: Block) -> str:
-        """x^y = +-2^(y log2 |x|); a negative x has powers for whole y only; x^0 is 1."""
+        """x^y = +-2^(y log2 |x|); a negative x that is finite has powers for whole y only; x^0 is 1."""
         zero, one = self.literal(0, kind), self.literal(1, kind)
         size = self.let(block, f"exp2({y} * log2(abs({x})))", kind)
         whole = self.let(block, f"(floor({y}) == {y})", Kind.BOOL)
@@ -302,30 +344,71 @@ class Elements:
         at_zero = self.one_of(block, f"({y} > {zero})", zero, self.literal(float("inf"), kind), kind)
         size = self.one_of(block, f"({x} == {zero})", at_zero, size, kind)
         signed = self.one_of(block, odd, f"(-{size})", size, kind)
-        nan = self.literal(float("nan"), kind)
-        negative = self.one_of(block, whole, signed, nan, kind)
+        nan, infinity = (self.literal(v, kind) for v in (float("nan"), float("inf")))
+        of_infinity = self.one_of(block, f"(abs({x}) == {infinity})", size, nan, kind)
+        negative = self.one_of(block, whole, signed, of_infinity, kind)
         out = self.one_of(block, f"({x} < {zero})", negative, size, kind)
         out = self.one_of(block, self.is_nan(x, kind, block), x, out, kind)
         return self.one_of(block, f"({y} == {zero})", one, out, kind)
 
-    def _adjacent(self, x: str, kind: Kind, block: Block) -> str:
-        """sqrt(1 - x^2), NaN where that is not a number."""
-        one = self.literal(1, kind)
-        square = self.let(block, f"(({one} - {x}) * ({one} + {x}))", kind)
-        inside = f"({square} >= {self.literal(0, kind)})"
-        return self.one_of(block, inside, f"sqrt({square})", self.literal(float("nan"), kind), kind)
-
-    def _angle(self, above: str, below: str, kind: Kind, block: Block, root: str) -> str:
-        angle = self.let(block, f"atan2({above}, {below})", kind)
-        return self.one_of(block, self.is_nan(root, kind, block), root, angle, kind)
+    def arctangent(self, x: str, kind: Kind, block: Block) -> str:
+        """atan |x| = z P(z^2) from 0 to tan(pi / 8); from there to 1 / tan(pi / 8) atan((|x| - 1) / (|x| + 1)) + pi / 4, then
+        pi / 2 - atan(1 / |x|). WGSL's own may be off by 4,096 units."""
+        one, zero = self.literal(1, kind), self.literal(0, kind)
+        a = self.let(block, f"abs({x})", kind)
+        near, far = f"({a} <= {self.literal(_EIGHTH, kind)})", f"({a} > {self.literal(1 / _EIGHTH, kind)})"
+        z = self.one_of(block, near, a, f"(({a} - {one}) / ({a} + {one}))", kind)
+        z = self.one_of(block, far, f"(-{one} / {a})", z, kind)
+        base = self.one_of(block, near, zero, self.literal(math.pi / 4, kind), kind)
+        base = self.one_of(block, far, self.literal(math.pi / 2, kind), base, kind)
+        square = self.let(block, f"({z} * {z})", kind)
+        angle = self.let(block, f"({base} + {z} * {self.polynomial(square, _ARCTANGENT, kind, block)})", kind)
+        angle = self.one_of(block, f"({x} < {zero})", f"(-{angle})", angle, kind)
+        return self.one_of(block, self.is_nan(x, kind, block), x, angle, kind)
 
     def arcsine(self, x: str, kind: Kind, block: Block) -> str:
-        root = self._adjacent(x, kind, block)
-        return self._angle(x, root, kind, block, root)
+        """asin(x) = atan(x / sqrt((1 - x) (1 + x)))."""
+        one = self.literal(1, kind)
+        square = self.let(block, f"(({one} - {x}) * ({one} + {x}))", kind)
+        angle = self.arctangent(self.let(block, f"({x} / sqrt({square}))", kind), kind, block)
+        return self.one_of(block, f"({square} >= {self.literal(0, kind)})", angle, self.literal(float("nan"), kind), kind)
 
     def arccosine(self, x: str, kind: Kind, block: Block) -> str:
-        root = self._adjacent(x, kind, block)
-        return self._angle(root, x, kind, block, root)
+        """acos(x) = 2 atan(sqrt((1 - x) / (1 + x)))."""
+        one = self.literal(1, kind)
+        ratio = self.let(block, f"(({one} - {x}) / ({one} + {x}))", kind)
+        angle = self.arctangent(self.let(block, f"sqrt({ratio})", kind), kind, block)
+        inside = f"({ratio} >= {self.literal(0, kind)})"
+        return self.one_of(block, inside, f"({angle} + {angle})", self.literal(float("nan"), kind), kind)
+
+    def hyperbolic_sine(self, x: str, kind: Kind, block: Block) -> str:
+        """sinh |x| = (e^|x| - e^-|x|) / 2, its series up to 1/2; e^|x| as the square of e^(|x| / 2), which overflows later."""
+        grown, shrunk, a = self._halves_of_exponentials(x, kind, block)
+        square = self.let(block, f"({x} * {x})", kind)
+        series = self.polynomial(square, [1 / math.factorial(2 * i + 1) for i in range(5)], kind, block)
+        far = self.let(block, f"({grown} - {shrunk})", kind)
+        far = self.one_of(block, f"({x} < {self.literal(0, kind)})", f"(-{far})", far, kind)
+        return self.one_of(block, f"({a} < {self.literal(0.5, kind)})", f"({x} * {series})", far, kind)
+
+    def hyperbolic_cosine(self, x: str, kind: Kind, block: Block) -> str:
+        """cosh x = (e^|x| + e^-|x|) / 2."""
+        grown, shrunk, _ = self._halves_of_exponentials(x, kind, block)
+        return self.let(block, f"({grown} + {shrunk})", kind)
+
+    def _halves_of_exponentials(self, x: str, kind: Kind, block: Block) -> tuple[str, str, str]:
+        """e^|x| / 2, e^-|x| / 2, |x|."""
+        a, half = self.let(block, f"abs({x})", kind), self.literal(0.5, kind)
+        root = self.let(block, f"exp({a} * {half})", kind)
+        grown = self.let(block, f"(({half} * {root}) * {root})", kind)
+        return grown, self.let(block, f"({half} / {root} / {root})", kind), a
+
+    def logarithm(self, x: str, kind: Kind, block: Block) -> str:
+        """Of denormal numbers too, which are their bits times 2^-149: drivers may take them for 0."""
+        bits = self.let(block, self.dialect.bitcast(x, kind, Kind.U32), Kind.U32)
+        denormal = self.let(block, f"({bits} > 0u && {bits} < 0x00800000u)", Kind.BOOL)
+        number = self.one_of(block, denormal, self.dialect.convert(bits, Kind.U32, kind), x, kind)
+        less = self.one_of(block, denormal, self.literal(149 * math.log(2), kind), self.literal(0, kind), kind)
+        return self.let(block, f"(log({number}) - {less})", kind)
 
     def area_sine(self, x: str, kind: Kind, block: Block) -> str:
         """asinh(x) = sign(x) log1p(a + a^2 / (1 + sqrt(a^2 + 1))), a = |x|."""
@@ -337,18 +420,20 @@ class Elements:
         return self.one_of(block, f"({x} < {self.literal(0, kind)})", f"(-{out})", out, kind)
 
     def area_cosine(self, x: str, kind: Kind, block: Block) -> str:
-        """acosh(x) = log1p(t + sqrt(t (x + 1))), t = x - 1."""
+        """acosh(x) = log1p(t + sqrt(t (x + 1))), t = x - 1; NaN below 1."""
         one = self.literal(1, kind)
         t = self.let(block, f"({x} - {one})", kind)
         near = self._log1p(self.let(block, f"({t} + sqrt({t} * ({x} + {one})))", kind), kind, block)
         far = f"({self._log(x, kind, block)} + {self.literal(0.6931471805599453, kind)})"
-        return self.one_of(block, f"({x} > {self.literal(1e18, kind)})", far, near, kind)
+        out = self.one_of(block, f"({x} > {self.literal(1e18, kind)})", far, near, kind)
+        return self.one_of(block, f"({x} < {one})", self.literal(float("nan"), kind), out, kind)
 
     def area_tangent(self, x: str, kind: Kind, block: Block) -> str:
-        """atanh(x) = log1p(2 x / (1 - x)) / 2."""
-        one = self.literal(1, kind)
-        z = self.let(block, f"({x} + {x}) / ({one} - {x})", kind)
-        return self.let(block, f"({self._log1p(z, kind, block)} * {self.literal(0.5, kind)})", kind)
+        """atanh(x) = sign(x) log1p(2 a / (1 - a)) / 2, a = |x|."""
+        one, a = self.literal(1, kind), self.let(block, f"abs({x})", kind)
+        z = self.let(block, f"({a} + {a}) / ({one} - {a})", kind)
+        out = self.let(block, f"({self._log1p(z, kind, block)} * {self.literal(0.5, kind)})", kind)
+        return self.one_of(block, f"({x} < {self.literal(0, kind)})", f"(-{out})", out, kind)
 
     def _log(self, x: str, kind: Kind, block: Block) -> str:
         return f"log({x})" if kind is Kind.F32 else double.logarithm(self, x, block)
@@ -443,4 +528,6 @@ def _is_literal(text: str) -> bool:
 _WRITTEN: Mapping[str, Callable[..., str]] = {
     "fmod": Elements.fmod, "tanh": Elements.tanh, "erf": Elements.erf, "pow": Elements.power, "asinh": Elements.area_sine,
     "acosh": Elements.area_cosine, "atanh": Elements.area_tangent, "asin": Elements.arcsine, "acos": Elements.arccosine,
+    "atan": Elements.arctangent, "sinh": Elements.hyperbolic_sine, "cosh": Elements.hyperbolic_cosine,
+    "log": Elements.logarithm,
 }  # fmt: skip

@@ -11,7 +11,7 @@ from intarsia.codegen.clike.dialect import GPU, Dialect, KernelParts, Limits, Tu
 from intarsia.codegen.clike.kinds import Kind
 from intarsia.graph.dtypes import DType
 
-_FUNCTIONS = "abs floor ceil round trunc sqrt exp log sin cos tan atan sinh cosh atan2"
+_FUNCTIONS = "abs floor ceil round trunc sqrt exp sin cos tan atan2"
 _BASE = {Kind.BOOL: "bool", Kind.I32: "i32", Kind.U32: "u32", Kind.F32: "f32"}
 _INT64 = {Kind.I64: "i64", Kind.U64: "u64"}
 _TWO_WORDS = {Kind.I64: wide.TYPE, Kind.U64: wide.TYPE}
@@ -35,7 +35,6 @@ class Wgsl(Dialect):
         **{(op, Kind.F32): op for op in _FUNCTIONS.split()},
         **{(op, Kind.F64): op for op in "abs floor ceil trunc sqrt".split()},
     }  # fmt: skip
-    loses_nan: ClassVar[frozenset[str]] = frozenset(("atan",))
     group: ClassVar[tuple[str, str, str]] = ("i32(group.x)", "i32(group.y)", "i32(group.z)")
     groups_across: ClassVar[str] = "i32(grid.x)"
     local: ClassVar[str] = "i32(thread)"

@@ -24,6 +24,7 @@ class OpenCLExecutionProvider(GpuExecutionProvider):
     name: ClassVar[str] = "OpenCLExecutionProvider"
     Options: ClassVar[type[Any]] = OpenClOptions
     package: ClassVar[str] = "pyopencl"
+    flushes_denormals = True  # OpenCL C lets devices do so
 
     @property
     def gpu(self) -> Gpu:

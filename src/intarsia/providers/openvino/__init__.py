@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -40,6 +41,13 @@ class OpenVINOExecutionProvider(ExecutionProvider):
     name: ClassVar[str] = "OpenVINOExecutionProvider"
     Options: ClassVar[type[Any]] = OpenVINOOptions
     part_microseconds = 60.0
+    flushes_denormals = True  # of constants
+    not_exact: ClassVar[Mapping[str, str]] = {
+        "Relu": "NaN becomes 0: it is fused into products, which a Select behind it would prevent",
+        "com.microsoft::FusedGemm": "NaN becomes 0 by Relu",
+        "com.microsoft::FusedConv": "NaN becomes 0 by Relu",
+        **dict.fromkeys(("Softmax", "LogSoftmax", "Attention"), "a row with NaN or infinities may have other NaNs"),
+    }
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
@@ -161,7 +169,8 @@ class OpenVINOExecutionProvider(ExecutionProvider):
         hint = self.options.hint
         with self._lock:
             if self._survey is None or self._survey.graph is not graph:
-                self._survey = Survey(graph, self.options.device, {"INFERENCE_PRECISION_HINT": hint} if hint else {})
+                properties = {"INFERENCE_PRECISION_HINT": hint} if hint else {}
+                self._survey = Survey(graph, self.options.device, properties, exact_nan=self.options.exact_nan)
             return self._survey
 
     def compile(self, graph: Graph, context: CompileContext) -> Program:

@@ -30,7 +30,7 @@ class Compiler:
             not isinstance(d, int) for v in graph.inputs if isinstance(v.type, TensorType) for d in v.type.shape or ()
         )
         self.static = options.disable_dynamic_shapes and dynamic
-        self._model = model if model is not None else read(graph)
+        self._model = model if model is not None else read(graph, exact_nan=options.exact_nan)
         if why := mismatch(self._model, graph):
             raise EPFail(f"OpenVINOExecutionProvider: {why}")
         self.passed_through = frozenset(

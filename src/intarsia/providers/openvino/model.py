@@ -14,6 +14,8 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value
 from intarsia.graph.save import save, to_model_bytes
 from intarsia.passes import standardize
+from intarsia.providers.openvino.frontend_rewrites import rewritten
+from intarsia.providers.openvino.repairs import repair
 from intarsia.providers.openvino.runtime import core, shortened
 
 _MAPPED_NBYTES = 1 << 24  # weights of more than this in all go through a file
@@ -25,8 +27,10 @@ def node_name(index: int) -> str:
     return f"intarsia/node{index}"
 
 
-def read(graph: Graph) -> Any:
+def read(graph: Graph, *, exact_nan: bool = True) -> Any:
     """`graph` as an `openvino.Model` with inputs and outputs in the graph's order, its nodes named by `node_name`.
+
+    What OpenVINO would compute otherwise than ONNX says is replaced (`frontend_rewrites`, `repairs`).
 
     Raises:
         EPFail: OpenVINO cannot convert it.
@@ -36,11 +40,19 @@ def read(graph: Graph) -> Any:
     except IntarsiaError as error:
         raise EPFail(f"OpenVINOExecutionProvider: {error}") from error
     if sum(c.nbytes for c in named.constants.values()) <= _MAPPED_NBYTES:
-        return _read(io.BytesIO(to_model_bytes(named)))
+        return _repaired(_read(io.BytesIO(to_model_bytes(named))), exact_nan)
     with tempfile.TemporaryDirectory(prefix="intarsia-openvino-", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "part.onnx"
         save(named, path, _EXTERNAL_NBYTES)
-        return _read(str(path))
+        return _repaired(_read(str(path)), exact_nan)
+
+
+def _repaired(model: Any, exact_nan: bool) -> Any:
+    try:
+        repair(model, exact_nan=exact_nan)
+    except RuntimeError as error:
+        raise EPFail(f"openvino cannot read the part: {shortened(error)}") from error
+    return model
 
 
 def _read(source: Any) -> Any:
@@ -54,6 +66,7 @@ def _named(graph: Graph) -> Graph:
     """Nodes under names of their own, without types of intermediates: OpenVINO infers them."""
     out = graph.clone()
     out.nodes = [node.copy(name=node_name(i)) for i, node in enumerate(graph.nodes)]
+    out.nodes = rewritten(out, graph.opset_imports.get("", 1))
     out.types, out.functions, out.overridable = {}, {}, []
     out.inputs = [Value(v.name, _plain(v.type)) for v in graph.inputs]
     out.outputs = [Value(v.name, _plain(v.type, rank_only=True)) for v in graph.outputs]

@@ -42,6 +42,8 @@ class OpenVINOOptions:
         enable_opencl_throttling: lets the driver's thread sleep while a GPU works.
         enable_qdq_optimizer, enable_causallm: not available; an error when set.
         context: address of an OpenCL context to compile in (GPU).
+        exact_nan: NaN and infinities come out as ONNX says, except of Relu and Softmax (`repairs`, `refusals`). False is
+            faster where Clip, HardSigmoid, Min or Max stand behind convolutions. Not an option of onnxruntime's.
     """
 
     device_type: str = "CPU"
@@ -60,6 +62,7 @@ class OpenVINOOptions:
     enable_qdq_optimizer: bool = False
     enable_causallm: bool = False
     context: int = 0
+    exact_nan: bool = True
 
     def __post_init__(self) -> None:
         for name, low in (("num_of_threads", 0), ("num_streams", 1), ("context", 0)):

@@ -125,7 +125,9 @@ class OpenVINOProgram(Program):
         sizes = {name: inputs[i].shape[axis] for name, (i, axis) in self._where.items()}
         for i, port in enumerate(self._out) if own_outputs else ():
             shape = _evaluated(port.shape, sizes)
-            if shape is not None and 0 not in shape and i not in pool.passed_through:
+            if shape is not None and 0 in shape:  # there is nothing to compute, and OpenVINO may give another shape
+                results[i] = np.empty(shape, port.dtype.numpy)
+            elif shape is not None and i not in pool.passed_through:
                 array = np.empty(shape, port.dtype.numpy)
                 request.set_output_tensor(i, _tensor(array, port.dtype))
                 results[i] = array

@@ -7,7 +7,6 @@ to be small: shapes, indices, and what is moved or added of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import field
 
 import numpy as np
@@ -16,6 +15,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.partition.capability import Support
 from intarsia.providers.openvino.saturation import adds_bytes_in_16_bits, saturating
+from intarsia.providers.openvino.wrong import WRONG, WRONG_OF_NAN
 from intarsia.records import dataclass
 
 TAKEN = frozenset((DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.INT32, DType.INT64, DType.INT8, DType.UINT8, DType.BOOL))
@@ -38,9 +38,9 @@ _INTEGER_EXACT = (
         "Size Sub Sum Where".split()
     )
     | _MOVES
-)
+) - {"Trilu"}
 """Operators that OpenVINO computes in integers. The others go through float32 and are wrong from 2**24 on (ReduceSum, MatMul,
-Div, Mod, Pow, Relu, ... of [2**24 + 1]), and Div and Mod round in between too."""
+Div, Mod, Pow, Relu, Trilu, ... of [2**24 + 1]), and Div and Mod round in between too."""
 
 _SMALL_IF_INPUTS_ARE = frozenset("Add Sub Mul Min Max Range Where Neg Abs Clip".split()) | _MOVES
 
@@ -99,6 +99,10 @@ class Analysis:
     def refusal(self, node: Node) -> Support | None:
         """Why the element types of `node` cannot be left to OpenVINO; None where they can."""
         index = () if node.domain else _INDEX_INPUTS.get(node.op_type, ())
+        if any(self._is_empty(name) for name in node.inputs if name):
+            return Support.no(f"{node.op_type} of an empty tensor, of which OpenVINO makes other shapes", code="wrong")
+        if node.qualified_op == "Slice" and any(self._is_wide(n) and not self._is_index(n) for n in node.inputs[1:3]):
+            return Support.no("Slice to positions that may be 2**63, which OpenVINO reads in 32 bits", code="wrong")
         for i, name in enumerate([*node.inputs, *node.outputs]):
             if not name:
                 continue
@@ -123,6 +127,14 @@ class Analysis:
                 return Support.no(f"{node.op_type} of {kind.dtype.onnx_name}: OpenVINO saturates where ONNX wraps", code="type")
         return None
 
+    def _is_empty(self, name: str) -> bool:
+        kind = self.graph.type_of(name)
+        return isinstance(kind, TensorType) and 0 in (kind.shape or ())
+
+    def _is_index(self, name: str) -> bool:
+        """Whether OpenVINO knows the numbers when it reads the model, or they are small."""
+        return name in self.graph.constants or self.is_narrow(name)
+
     def _is_infinite(self, name: str) -> bool:
         """Whether some elements of a constant of bfloat16 are."""
         constant = self.graph.constants.get(name)
@@ -139,93 +151,14 @@ def _small(constant: Constant) -> bool:
     return array.dtype != np.int64 or not array.size or (array.min() >= -_NARROW_LIMIT and array.max() < _NARROW_LIMIT)
 
 
-def _attention(node: Node, graph: Graph) -> str:
-    ignored = set(node.attributes) - {"is_causal", "kv_num_heads", "q_num_heads", "scale", "softcap", "softmax_precision"}
-    if node.attributes.get("qk_matmul_output_mode", 0) == 0:
-        ignored.discard("qk_matmul_output_mode")
-    if ignored:
-        return f"the attribute {min(ignored)!r} has no effect there"
-    if any(node.inputs[4:]) or any(node.outputs[1:]):
-        return "past keys and the products of queries and keys come out differently"
-    return ""
-
-
-def _resize(node: Node, graph: Graph) -> str:
-    given = {k: v.decode() if isinstance(v, bytes) else v for k, v in node.attributes.items()}
-    for name, plain in (("antialias", 0), ("exclude_outside", 0), ("keep_aspect_ratio_policy", "stretch")):
-        if given.get(name, plain) != plain:
-            return f"the attribute {name!r} = {given[name]!r} gives other numbers there"
-    scales = len(node.inputs) > 2 and bool(node.inputs[2])
-    if scales and given.get("coordinate_transformation_mode") == "align_corners":
-        return "align_corners with scales gives other numbers there"
-    if given.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-        return "tf_crop_and_resize is not there"
-    return ""
-
-
-def _quantize(node: Node, graph: Graph) -> str:
-    zero = graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
-    if len(node.inputs) > 2 and node.inputs[2] and (zero is None or (zero.numpy().astype(np.int64) % 2).any()):
-        return "numbers halfway between two steps round the other way where the zero point is odd"
-    return ""
-
-
-def _cast(node: Node, graph: Graph) -> str:
-    target = graph.type_of(node.outputs[0])
-    to_bool = isinstance(target, TensorType) and target.dtype is DType.BOOL
-    source = graph.type_of(node.inputs[0])
-    if to_bool and isinstance(source, TensorType) and source.dtype is not DType.BOOL:
-        return "NaN and -2**31 become False there"
-    return ""
-
-
-def _pool(node: Node, graph: Graph) -> str:
-    return "with ceil_mode, windows that begin in the padding are counted" if node.attributes.get("ceil_mode", 0) else ""
-
-
-def _recurrent(node: Node, graph: Graph) -> str:
-    return "the attribute 'layout' has no effect there" if node.attributes.get("layout", 0) else ""
-
-
-def _depth(node: Node, graph: Graph) -> str:
-    return "the attribute 'mode' has no effect there" if node.attributes.get("mode", "DCR") not in ("DCR", b"DCR") else ""
-
-
-def _tile(node: Node, graph: Graph) -> str:
-    return "" if node.inputs[1] in graph.constants else "repeats that only a run knows are not followed there"
-
-
-def _extremum(node: Node, graph: Graph) -> str:
-    return "NaN is lost there, and of nothing but -inf it makes -3.4e38"
-
-
-WRONG: Mapping[str, Callable[[Node, Graph], str]] = {
-    "Attention": _attention,
-    "Cast": _cast,
-    "CastLike": _cast,
-    "DFT": lambda node, graph: "its error is 20 times float32's rounding, and its axis may be another one",
-    "GRU": _recurrent,
-    "LSTM": _recurrent,
-    "MaxPool": _pool,
-    "QuantizeLinear": _quantize,
-    "RNN": _recurrent,
-    "ReduceMax": _extremum,
-    "ReduceMin": _extremum,
-    "Resize": _resize,
-    "SpaceToDepth": _depth,
-    "Tile": _tile,
-}
-"""Operator -> why this node of it would be computed wrongly ("": it would not). Each was seen with openvino 2026.4.1 in ONNX's
-backend cases or tests/providers/test_openvino_wrong.py."""
-
-
-def refusal(node: Node, analysis: Analysis) -> Support | None:
+def refusal(node: Node, analysis: Analysis, *, exact_nan: bool = True) -> Support | None:
     """Why `node` is not given to OpenVINO, before OpenVINO is asked."""
     if any(True for _ in node.subgraphs):
         return Support.no(f"{node.op_type} has subgraphs, which stay with a provider that runs them", code="subgraph")
-    check = WRONG.get(node.qualified_op)
-    if check is not None and (why := check(node, analysis.graph)):
-        return Support.no(f"OpenVINO's {node.op_type} differs from ONNX: {why}", code="wrong")
+    for table in (WRONG, WRONG_OF_NAN) if exact_nan else (WRONG,):
+        check = table.get(node.qualified_op)
+        if check is not None and (why := check(node, analysis.graph)):
+            return Support.no(f"OpenVINO's {node.op_type} differs from ONNX: {why}", code="wrong")
     if node.outputs[0] in analysis.saturating:
         return Support.no(
             f"OpenVINO's {node.op_type} of 8 bits adds products in 16 bits on this CPU, which has no VNNI, and saturates; "

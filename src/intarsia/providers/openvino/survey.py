@@ -29,8 +29,8 @@ _logger = logging.getLogger("intarsia.providers.openvino")
 class Survey:
     """The answers for one graph, and the graph as OpenVINO has read it."""
 
-    def __init__(self, graph: Graph, device: str, properties: dict[str, Any]) -> None:
-        self.graph, self.device, self.properties = graph, device, properties
+    def __init__(self, graph: Graph, device: str, properties: dict[str, Any], *, exact_nan: bool = True) -> None:
+        self.graph, self.device, self.properties, self.exact_nan = graph, device, properties, exact_nan
         self._analysis = Analysis.of(graph, device)
         self._answers: dict[int, Support] = {}
         self._read: tuple[tuple[int, ...], Graph, Any] | None = None
@@ -40,7 +40,9 @@ class Survey:
         """Whether OpenVINO takes `node` of the graph."""
         found = self._answers.get(id(node))
         if found is None:
-            found = refusal(node, self._analysis) or ask(node, self.graph, self.device, self.properties)
+            found = refusal(node, self._analysis, exact_nan=self.exact_nan) or ask(
+                node, self.graph, self.device, self.properties, exact_nan=self.exact_nan
+            )
             self._answers[id(node)] = found
         return found
 
@@ -48,8 +50,10 @@ class Survey:
         """The nodes among `free` (indices) that OpenVINO takes."""
         nodes = self.graph.nodes
         for i in free:
-            if id(nodes[i]) not in self._answers and (no := refusal(nodes[i], self._analysis)) is not None:
-                self._answers[id(nodes[i])] = no
+            if id(nodes[i]) not in self._answers:
+                no = refusal(nodes[i], self._analysis, exact_nan=self.exact_nan)
+                if no is not None:
+                    self._answers[id(nodes[i])] = no
         candidates = tuple(i for i in free if self._answers.get(id(nodes[i]), True))
         if len(candidates) > 1 and candidates not in self._asked:
             self._asked.add(candidates)
@@ -59,7 +63,7 @@ class Survey:
     def _ask_together(self, candidates: tuple[int, ...]) -> None:
         part = subgraph(self.graph, candidates)
         try:
-            model = read(part)
+            model = read(part, exact_nan=self.exact_nan)
             supported = core().query_model(model, self.device, self.properties)
         except (EPFail, RuntimeError) as error:
             _logger.debug("each node is asked about by itself, since together: %s", error)
@@ -77,30 +81,30 @@ class Survey:
         return found[2] if same else None
 
 
-def ask(node: Node, graph: Graph, device: str, properties: dict[str, Any]) -> Support:
+def ask(node: Node, graph: Graph, device: str, properties: dict[str, Any], *, exact_nan: bool = True) -> Support:
     """Yes, or no with OpenVINO's reason. Equal questions are asked once in a process."""
-    key = _key(node, graph, device)
+    key = _key(node, graph, f"{device}, exact_nan={exact_nan}")
     with _lock:
         found = _answers.get(key)
     if found is None:
-        found = _ask(node, graph, device, properties)
+        found = _ask(node, graph, device, properties, exact_nan)
         with _lock:
             _answers[key] = found
     return found
 
 
-def _ask(node: Node, graph: Graph, device: str, properties: dict[str, Any]) -> Support:
+def _ask(node: Node, graph: Graph, device: str, properties: dict[str, Any], exact_nan: bool) -> Support:
     constants = {n: graph.constants[n] for n in node.inputs if n in graph.constants}
     small = {n: c for n, c in constants.items() if c.nbytes <= _KEPT_NBYTES}
-    first = _query(single_node(node, graph, small), device, properties)
+    first = _query(single_node(node, graph, small), device, properties, exact_nan)
     if first or len(small) == len(constants):
         return first
-    return _query(single_node(node, graph, constants), device, properties)
+    return _query(single_node(node, graph, constants), device, properties, exact_nan)
 
 
-def _query(probe: Graph, device: str, properties: dict[str, Any]) -> Support:
+def _query(probe: Graph, device: str, properties: dict[str, Any], exact_nan: bool) -> Support:
     try:
-        model = read(probe)
+        model = read(probe, exact_nan=exact_nan)
         supported = core().query_model(model, device, properties)
     except EPFail as error:
         return Support.no(str(error).replace("cannot read the part", "cannot convert it"), code="no-kernel")
@@ -115,7 +119,7 @@ def _query(probe: Graph, device: str, properties: dict[str, Any]) -> Support:
     return Support.yes()
 
 
-def _key(node: Node, graph: Graph, device: str) -> str:
+def _key(node: Node, graph: Graph, asked: str) -> str:
     kinds = [_type_text(graph, n) for n in (*node.inputs, *node.outputs)]
     constants = []
     for i, name in enumerate(node.inputs):
@@ -125,7 +129,7 @@ def _key(node: Node, graph: Graph, device: str) -> str:
             constants.append(f"{i}:{hashlib.blake2b(constant.numpy().tobytes()).hexdigest() if small else 'weight'}")
     attributes = sorted((k, _value_text(v)) for k, v in node.attributes.items())
     imports = sorted(graph.opset_imports.items()) if not node.version else []
-    return repr((device, node.domain, node.op_type, node.version, imports, kinds, constants, attributes))
+    return repr((asked, node.domain, node.op_type, node.version, imports, kinds, constants, attributes))
 
 
 def _value_text(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from intarsia.device.gpu import Gpu, no_such_device
@@ -26,6 +27,10 @@ class WebGpuExecutionProvider(GpuExecutionProvider):
     Options: ClassVar[type[Any]] = WebGpuOptions
     package: ClassVar[str] = "wgpu"
     copy_latency_us = 100.0
+    flushes_denormals = True  # WGSL lets devices do so
+    not_exact: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("Softmax", "LogSoftmax"), "drivers may take x - max(x) of a row of one for 0, of NaN too: WGSL lets them assume none"
+    )
 
     @property
     def gpu(self) -> Gpu:

@@ -1,0 +1,1 @@
+"""Rows of `node_table`, by families of operators."""
