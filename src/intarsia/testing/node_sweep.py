@@ -236,7 +236,7 @@ def _close(found: np.ndarray, expected: np.ndarray, *, dense: bool) -> np.ndarra
     scale = np.abs(e) if dense or not finite.any() else np.max(np.abs(e), where=finite, initial=0.0)
     with np.errstate(invalid="ignore"):
         near = np.abs(f - e) <= units * eps * np.maximum(scale, 0.1)
-        overflows = (np.isinf(f) | np.isinf(e)) & (np.minimum(np.abs(f), np.abs(e)) > 0.999 * limit) & (f * e > 0)
+        overflows = (np.isinf(f) | np.isinf(e)) & (np.minimum(np.abs(f), np.abs(e)) > 0.999 * limit) & ((f > 0) == (e > 0))
     return np.asarray((f == e) | (np.isnan(f) & np.isnan(e)) | near | overflows)
 
 

@@ -336,7 +336,8 @@ class Elements:
     def power(self, x: str, y: str, kind: Kind, block: Block) -> str:
         """x^y = +-2^(y log2 |x|); a negative x that is finite has powers for whole y only; x^0 is 1."""
         zero, one = self.literal(0, kind), self.literal(1, kind)
-        size = self.let(block, f"exp2({y} * log2(abs({x})))", kind)
+        number, _, twos = self._normal(self.let(block, f"abs({x})", kind), kind, block)
+        size = self.let(block, f"exp2({y} * (log2({number}) - {twos}))", kind)
         whole = self.let(block, f"(floor({y}) == {y})", Kind.BOOL)
         half = self.let(block, f"({y} * {self.literal(0.5, kind)})", kind)
         odd = self.let(block, f"({whole} && !(floor({half}) == {half}))", Kind.BOOL)
@@ -403,12 +404,18 @@ class Elements:
         return grown, self.let(block, f"({half} / {root} / {root})", kind), a
 
     def logarithm(self, x: str, kind: Kind, block: Block) -> str:
-        """Of denormal numbers too, which are their bits times 2^-149: drivers may take them for 0."""
+        """Of denormal numbers too."""
+        number, denormal, _ = self._normal(x, kind, block)
+        less = self.one_of(block, denormal, self.literal(149 * math.log(2), kind), self.literal(0, kind), kind)
+        return self.let(block, f"(log({number}) - {less})", kind)
+
+    def _normal(self, x: str, kind: Kind, block: Block) -> tuple[str, str, str]:
+        """A float32 x as n 2^-k with normal n: (n, whether x is positive and denormal, k). Denormal numbers are their bits times
+        2^-149, and drivers may take them for 0."""
         bits = self.let(block, self.dialect.bitcast(x, kind, Kind.U32), Kind.U32)
         denormal = self.let(block, f"({bits} > 0u && {bits} < 0x00800000u)", Kind.BOOL)
         number = self.one_of(block, denormal, self.dialect.convert(bits, Kind.U32, kind), x, kind)
-        less = self.one_of(block, denormal, self.literal(149 * math.log(2), kind), self.literal(0, kind), kind)
-        return self.let(block, f"(log({number}) - {less})", kind)
+        return number, denormal, self.one_of(block, denormal, self.literal(149, kind), self.literal(0, kind), kind)
 
     def area_sine(self, x: str, kind: Kind, block: Block) -> str:
         """asinh(x) = sign(x) log1p(a + a^2 / (1 + sqrt(a^2 + 1))), a = |x|."""
