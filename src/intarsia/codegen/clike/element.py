@@ -410,8 +410,8 @@ class Elements:
         return self.let(block, f"(log({number}) - {less})", kind)
 
     def _normal(self, x: str, kind: Kind, block: Block) -> tuple[str, str, str]:
-        """A float32 x as n 2^-k with normal n: (n, whether x is positive and denormal, k). Denormal numbers are their bits times
-        2^-149, and drivers may take them for 0."""
+        """A float32 x as n 2^-k with normal n: (n, whether x is positive and denormal, k). Denormal numbers are their bits
+        times 2^-149, and drivers may take them for 0."""
         bits = self.let(block, self.dialect.bitcast(x, kind, Kind.U32), Kind.U32)
         denormal = self.let(block, f"({bits} > 0u && {bits} < 0x00800000u)", Kind.BOOL)
         number = self.one_of(block, denormal, self.dialect.convert(bits, Kind.U32, kind), x, kind)
