@@ -47,10 +47,13 @@ def evaluate_node(node: Node, inputs: Sequence[Any], registry: Registry, run_gra
     return evaluate_record(record, node, inputs, run_graph)
 
 
-def evaluate_record(record: OpRecord, node: Node, inputs: Sequence[Any], run_graph: RunGraph | None = None) -> list[Any]:
-    """`evaluate_node` by a record."""
+def evaluate_record(
+    record: OpRecord, node: Node, inputs: Sequence[Any], run_graph: RunGraph | None = None, *, typed: bool = False
+) -> list[Any]:
+    """`evaluate_node` by a record. `typed`: the inputs are of the types that inference found and compared with the schema."""
     try:
-        check_given(record, node, inputs)
+        if not typed:
+            check_given(record, node, inputs)
         if record.host:
             return _outputs(call(record, node, inputs, run_graph=run_graph), len(node.outputs))
         return _evaluate_definition(record, node, inputs)
@@ -89,14 +92,14 @@ def is_too_big(error: Exception) -> bool:
     return isinstance(error, (ValueError, OverflowError)) and str(error).startswith(_TOO_BIG)
 
 
-def prepared_call(record: OpRecord, node: Node) -> Evaluate:
+def prepared_call(record: OpRecord, node: Node, typed: bool = False) -> Evaluate:
     """`evaluate_record` of a node without bodies as a function of its inputs: what is the same in every call is looked up once.
 
     Definitions in primitives are traced once for each combination of input shapes, where no values decide what they are.
     """
     if not record.host:
         by_values = record.value_indices or not record.deterministic
-        return partial(evaluate_record, record, node) if by_values else _Traced(record, node)
+        return partial(evaluate_record, record, node, typed=typed) if by_values else _Traced(record, node, typed)
     try:
         check_inputs(record, node.inputs)
         attributes = keywords(record, node, run_graph=None)
@@ -104,19 +107,14 @@ def prepared_call(record: OpRecord, node: Node) -> Evaluate:
     except k.DefinitionError:
         return partial(evaluate_record, record, node)  # says what is wrong when it runs
     count = len(node.outputs)
-    fitting: set[object] = set()  # types of operands that fit the operator's schema
 
     def evaluated(inputs: Sequence[Any]) -> list[Any]:
-        kinds = []
         for x in inputs:
             if x is None:
-                return evaluate_record(record, node, inputs)
-            kinds.append(x.dtype if type(x) is np.ndarray else type(x))
-        key = tuple(kinds)
+                return evaluate_record(record, node, inputs, typed=typed)
         try:
-            if key not in fitting or list in key:
+            if not typed:
                 check_given(record, node, inputs)
-                fitting.add(key)
             return _outputs(function(*inputs), count)
         except Exception as error:
             told = _told(node, inputs, error)
@@ -151,8 +149,8 @@ def _evaluate_definition(record: OpRecord, node: Node, inputs: Sequence[Any]) ->
 class _Traced:
     """A definition that is traced in the first call with inputs of these shapes."""
 
-    def __init__(self, record: OpRecord, node: Node) -> None:
-        self.record, self.node = record, node
+    def __init__(self, record: OpRecord, node: Node, typed: bool) -> None:
+        self.record, self.node, self.typed = record, node, typed
         self.known: dict[object, Recipe | None] = {}
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
@@ -163,7 +161,7 @@ class _Traced:
                 self.known.clear()
             recipe = self.known[key] = self._traced(inputs)
         if recipe is None:
-            return evaluate_record(self.record, self.node, inputs)
+            return evaluate_record(self.record, self.node, inputs, typed=self.typed)
         try:
             return recipe.run(inputs)
         except (IntarsiaError, MemoryError, *MALFORMED):
@@ -173,6 +171,8 @@ class _Traced:
         """None where something is wrong with the inputs, or other than usual: `evaluate_record` finds what."""
         operands = [k.input(i, DType.of(x.dtype), x.shape) for i, x in enumerate(inputs)]
         try:
+            if not self.typed:
+                check_given(self.record, self.node, inputs)
             roots = [r for r in trace(self.record, self.node, operands, {}) if isinstance(r, k.Tensor)]
             return Recipe(roots) if len(roots) == len(self.node.outputs) else None
         except (IntarsiaError, MemoryError, *MALFORMED):

@@ -54,6 +54,7 @@ class Inference:
         traces: per node (by its first output's name), its primitives: one root per output.
         requirements: per node, what its definition asks of sizes that are not known.
         unknown: per node, why it could not be traced (its definition needs a value that only a run gives).
+        declared: values whose type the model declares and nothing else tells, and those whose types follow from such.
     """
 
     graph: Graph
@@ -63,6 +64,7 @@ class Inference:
     traces: dict[str, list[k.Tensor | None]] = field(default_factory=dict)
     requirements: dict[str, tuple[Requirement, ...]] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
+    declared: set[str] = field(default_factory=set)
     _made: tuple[list[Node], int, dict[str, Node]] | None = None
 
     def producer(self, name: str) -> Node | None:
@@ -165,6 +167,8 @@ def infer_node(result: Inference, node: Node, registry: Registry, strict: bool =
     if outputs is None:
         _declare(result, node)
         return
+    if result.declared and not result.declared.isdisjoint(node.inputs):
+        result.declared.update(filter(None, node.outputs))
     for name, found in zip(node.outputs, outputs, strict=False):
         if name and found is not None:
             if isinstance(found, TensorType) and any(isinstance(d, int) and d >= _MOST_SIZE for d in found.shape or ()):
@@ -200,6 +204,7 @@ def _declare_one(result: Inference, name: str) -> None:
     declared = _known_part(result.graph.type_of(name))
     if declared is not None and name not in result.types:
         result.types[name] = declared
+        result.declared.add(name)
 
 
 def _outputs_of(result: Inference, node: Node, record: OpRecord, registry: Registry) -> list[ValueType | None] | None:

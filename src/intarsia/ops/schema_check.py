@@ -59,8 +59,14 @@ def check_given(record: OpRecord, node: Node, operands: Sequence[Any]) -> None:
     Raises:
         DefinitionError: a sequence or map stands where a tensor belongs or the reverse, or two of one type variable differ.
     """
-    if record.schema is not None:
-        _check_types(record.schema, node, list(map(value_type, operands)), of_run=True)
+    schema = record.schema
+    if schema is None:
+        return
+    key = tuple([x.dtype if type(x) is np.ndarray else type(x) for x in operands])
+    if key not in schema.fitting:
+        _check_types(schema, node, list(map(value_type, operands)), of_run=True)
+        if list not in key and dict not in key:  # whose elements may be others
+            schema.fitting.add(key)
 
 
 def _check_counts(schema: OperatorSchema, node: Node, kinds: Sequence[ValueType | None]) -> None:

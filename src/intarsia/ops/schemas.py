@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import field
-from pathlib import Path
 from typing import Any
 
 from intarsia.records import dataclass
@@ -99,6 +98,8 @@ class _Table:
 @functools.cache
 def _table() -> _Table:
     sets, lines, versions = {}, {}, dict[tuple[str, str], list[int]]()
+    from pathlib import Path
+
     for line in Path(__file__).with_name("schemas.txt").read_text(encoding="utf-8").splitlines():
         if line[0] == "@":
             number, _, words = line.partition(" ")

@@ -27,6 +27,7 @@ class HostStep:
         captured: names of what its subgraphs capture.
         views: per input and captured value its shape, where the buffer is known under another one.
         reason: why it is not compiled.
+        typed: whether inference found the types of its inputs; else a run compares them with the operator's schema.
     """
 
     node: Node
@@ -34,6 +35,7 @@ class HostStep:
     captured: tuple[str, ...]
     views: tuple[Shape | None, ...]
     reason: str
+    typed: bool = False
 
 
 @dataclass(frozen=True)

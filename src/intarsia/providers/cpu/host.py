@@ -45,18 +45,20 @@ def host_kernel(node: Node) -> HostKernel | None:
     return _named(node.domain, node.op_type)
 
 
-def host_call(node: Node, registry: Callable[[], Registry], target: Target) -> Evaluate:
+def host_call(node: Node, registry: Callable[[], Registry], target: Target, typed: bool = False) -> Evaluate:
     """A node without bodies as a function of its inputs: by its kernel, and by its definition where that answers None.
+
+    `typed`: its inputs are of the types that inference found.
 
     The function raises what `ops.evaluate.evaluate_node` raises, and OutOfMemory and Fail where a kernel does not get on.
     """
     kernel = host_kernel(node)
     if kernel is None:
-        return _defined(node, registry())
+        return _defined(node, registry(), typed)
 
     @functools.cache
     def defined() -> Evaluate:
-        return _defined(node, registry())
+        return _defined(node, registry(), typed)
 
     def called(inputs: Sequence[Any]) -> list[Any]:
         try:
@@ -73,11 +75,11 @@ def host_call(node: Node, registry: Callable[[], Registry], target: Target) -> E
     return called
 
 
-def _defined(node: Node, registry: Registry) -> Evaluate:
+def _defined(node: Node, registry: Registry, typed: bool) -> Evaluate:
     from intarsia.ops.evaluate import evaluate_node, prepared_call
 
     record = registry.find(node.domain, node.op_type, node.version or 10_000)
-    return (lambda inputs: evaluate_node(node, inputs, registry)) if record is None else prepared_call(record, node)
+    return (lambda inputs: evaluate_node(node, inputs, registry)) if record is None else prepared_call(record, node, typed)
 
 
 def _failed(node: Node, error: Exception) -> Exception | None:

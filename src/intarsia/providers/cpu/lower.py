@@ -309,7 +309,8 @@ class _Lowerer:
         for node in g.nodes:
             captured = tuple(sorted(node.used_names() - set(node.inputs)))
             reads, views = self.read(*node.inputs, *captured)
-            self.units.append(HostStep(node, reads, captured, views, g.host))
+            typed = not any(n and (n not in self.types or n in self.inference.declared) for n in node.inputs)
+            self.units.append(HostStep(node, reads, captured, views, g.host, typed))
             for name in node.outputs:
                 self._define(name)
             for name in reads:

@@ -170,7 +170,7 @@ class CpuProgram(Program):
         if self._calls is None:
             steps = [u for u in self.executable.units if isinstance(u, HostStep)]
             plain = [s for s in steps if not s.captured and not any(True for _ in s.node.subgraphs)]
-            self._calls = {id(s): host_call(s.node, lambda: self.registry, self.target) for s in plain}
+            self._calls = {id(s): host_call(s.node, lambda: self.registry, self.target, s.typed) for s in plain}
         return self._calls
 
     # --- running ---
