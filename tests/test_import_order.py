@@ -11,7 +11,8 @@ import intarsia
 
 ROOT = Path(intarsia.__file__).parent
 ORDER = (
-    "forks records errors faults machine graph kernel ops passes partition codegen plan runtime device providers session cli"
+    "visible forks records errors faults machine graph kernel ops passes partition codegen plan "
+    "runtime device providers session cli"
 ).split()
 ALLOWED: dict[tuple[str, str], str] = {}  # (file, imported module) -> why this one import may point forward
 

@@ -8,7 +8,6 @@ compared with the CPU's. The winner is remembered in the cache by model, provide
 from __future__ import annotations
 
 import json
-import logging
 import math
 import re
 import time
@@ -27,6 +26,7 @@ from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.partition.table import format_table
 from intarsia.providers.registry import CPU, REFERENCE, get_available_providers, load_provider
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel
@@ -39,7 +39,7 @@ _WORTH = 0.97  # another candidate must take less than this share of the CPU's t
 _SIZE = 16  # for sizes that the model leaves open, the first of an input apart
 _OVERRIDE = re.compile(r"\s*([^\[\];]+):\s*\[([^\]]*)\]\s*")
 
-_logger = logging.getLogger("intarsia.providers")
+_logger = get_logger("intarsia.providers")
 
 
 @dataclass(frozen=True)

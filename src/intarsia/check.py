@@ -24,6 +24,7 @@ from intarsia.ops.missing import missing_operators, unknown_opsets
 from intarsia.ops.registry import REQUIRED, OpRecord, Registry
 from intarsia.ops.schema_check import type_word
 from intarsia.records import dataclass
+from intarsia.visible import visible
 
 ERROR, WARNING = "error", "warning"
 
@@ -83,10 +84,10 @@ class ModelCheck:
     def summary(self) -> str:
         """One line: how much was looked at, and how much was found."""
         found = f"{_count(len(self.errors), 'error')}, {_count(len(self.warnings), 'warning')}"
-        return f"{self.path}: {_count(self.nodes, 'node')} of {_count(len(self.operators), 'operator')}; {found}"
+        return f"{visible(self.path)}: {_count(self.nodes, 'node')} of {_count(len(self.operators), 'operator')}; {found}"
 
     def __str__(self) -> str:
-        return "\n".join([self.summary, *(f"  {p.severity} ({p.code}): {p.message}" for p in self.problems)])
+        return "\n".join([self.summary, *(f"  {p.severity} ({p.code}): {visible(p.message)}" for p in self.problems)])
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in dicts, lists, strings and numbers."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -22,8 +21,9 @@ from intarsia.partition.grouping import Unit, schedule
 from intarsia.partition.partition import Part, subgraph
 from intarsia.partition.provider import CompileContext, NotSaved, Program
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
-logger = logging.getLogger("intarsia.cache")
+logger = get_logger("intarsia.cache")
 MAX_EMBEDDED_NBYTES = MAX_PROTO_NBYTES - (16 << 20)  # leaves room for nodes and names
 
 Pieces = list[bytes | memoryview]

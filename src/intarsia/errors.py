@@ -37,9 +37,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from intarsia.visible import visible_lines
+
 
 class IntarsiaError(RuntimeError):
     """Base of all errors that Intarsia raises on purpose."""
+
+    def __str__(self) -> str:
+        return visible_lines(super().__str__())
 
 
 class Fail(IntarsiaError):

@@ -17,6 +17,7 @@ from intarsia.partition.capability import Support
 from intarsia.partition.partition import label
 from intarsia.partition.table import format_table
 from intarsia.records import dataclass
+from intarsia.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     from intarsia.profile_report import ProfileReport
@@ -150,9 +151,9 @@ class Explanation:
         table = format_table(("node", "op", "from", "provider", "kind", "kernel", "remarks"), rows)
         summary = ", ".join(f"{name}: {count}" for name, count in self.counts.items())
         moved = [f"copies between memories: {self.copies}, {self.copied_nbytes:,} bytes a run"] if self.copies else []
-        steps = (f"{i}. {s}" for i, s in enumerate(self.steps, 1))
-        chosen = ["", self.choice] if self.choice else []
-        return "\n".join([table, "", f"nodes by provider: {summary}", *moved, *steps, *self.remarks, *chosen])
+        steps = (f"{i}. {visible(s)}" for i, s in enumerate(self.steps, 1))
+        chosen = ["", visible_lines(self.choice)] if self.choice else []
+        return "\n".join([table, "", f"nodes by provider: {summary}", *moved, *steps, *map(visible, self.remarks), *chosen])
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in dicts, lists, strings and numbers."""

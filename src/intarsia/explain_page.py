@@ -9,8 +9,10 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from html import escape
+from html import escape as escape_markup
 from typing import TYPE_CHECKING
+
+from intarsia.visible import visible, visible_lines
 
 if TYPE_CHECKING:
     from intarsia.explain import Explanation, NodeExplanation
@@ -46,6 +48,11 @@ row.classList.toggle('hidden',!ok);shown+=ok;}
 count.textContent=shown+' of '+rows.length+' nodes';}
 form.addEventListener('input',apply);form.addEventListener('submit',e=>e.preventDefault());apply();
 """
+
+
+def escape(text: str) -> str:
+    """A model's text in the page."""
+    return escape_markup(visible(text))
 
 
 def page(found: Explanation, profile: ProfileReport | None, title: str) -> str:
@@ -164,7 +171,8 @@ def _reasons(node: NodeExplanation) -> str:
 def _steps(found: Explanation) -> str:
     items = "".join(f"<li><code>{escape(step)}</code></li>" for step in found.steps)
     said = "".join(f"<p>{escape(line)}</p>" for line in found.remarks)
-    chosen = f"<h2>providers=&quot;auto&quot;</h2><pre>{escape(found.choice)}</pre>" if found.choice else ""
+    choice = escape_markup(visible_lines(found.choice))
+    chosen = f"<h2>providers=&quot;auto&quot;</h2><pre>{choice}</pre>" if choice else ""
     return f"<h2>Steps of a run</h2><ol>{items}</ol>{said}{chosen}"
 
 

@@ -11,11 +11,12 @@ import threading
 from collections.abc import Callable
 
 from intarsia.errors import InvalidArgument, WrongType
+from intarsia.visible import get_logger, guarded
 
 LEVELS = {0: logging.DEBUG, 1: logging.INFO, 2: logging.WARNING, 3: logging.ERROR, 4: logging.CRITICAL}
 """onnxruntime's severity (verbose, info, warning, error, fatal) -> logging's level."""
 
-logger = logging.getLogger("intarsia")
+logger = get_logger("intarsia")
 
 
 LogCallback = Callable[[int, str, str, str, str], object]
@@ -137,7 +138,7 @@ def _ensure_handler() -> None:
 def session_logger(severity: int, logid: str) -> logging.Logger:
     """A logger for one session; it is not kept by the logging module, so that sessions leave nothing behind."""
     own = logging.Logger(f"{_SESSION}{f'.{logid}' if logid else ''}")  # noqa: LOG001 # must not outlive the session
-    own.parent = logger
+    guarded(own).parent = logger
     if severity >= 0:
         own.setLevel(_level(severity))
         _ensure_handler()

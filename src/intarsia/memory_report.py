@@ -17,6 +17,7 @@ from intarsia.partition.memory import PlanMemory, ProgramMemory
 from intarsia.partition.provider import Program
 from intarsia.partition.table import format_table
 from intarsia.records import dataclass
+from intarsia.visible import visible
 
 if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel
@@ -104,7 +105,7 @@ class MemoryReport:
         if self.arena is not None and self.arena.leases:
             lines += ["", _arena_text(self.arena)]
         if self.prediction is not None:
-            shapes = ", ".join(f"{name} {list(shape)}" for name, shape in self.prediction.shapes.items())
+            shapes = ", ".join(f"{visible(name)} {list(shape)}" for name, shape in self.prediction.shapes.items())
             lines += [
                 "",
                 f"a run on {shapes or 'the model'} needs {_mib(self.prediction.nbytes)} MiB besides weights and inputs",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import json
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,11 +22,12 @@ from intarsia.graph.leniency import overlook, strictly
 from intarsia.graph.load import load
 from intarsia.graph.model import Constant, Graph, Node, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.options import SessionOptions
+from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
     from intarsia.signatures import SignedFiles
 
-logger = logging.getLogger("intarsia.load")
+logger = get_logger("intarsia.load")
 
 _RELEASED = {"": 26, "ai.onnx.ml": 5, "com.microsoft": 1, "ai.onnx.preview.training": 1}
 """The newest released version of each operator set that a model may leave out."""

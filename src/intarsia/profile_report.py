@@ -25,6 +25,7 @@ from intarsia.partition.table import format_table
 from intarsia.profile import Profile, Span
 from intarsia.providers.registry import CPU
 from intarsia.records import dataclass
+from intarsia.visible import visible
 
 if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel
@@ -171,7 +172,7 @@ class ProfileReport:
             lines.append(f"roofline: {self.roof}; more than 100 %: data came from caches, or 8-bit products")
         if self.estimated:
             lines.append("some sizes are known in a run only: operations were counted with 32 in their place")
-        lines += self.remarks
+        lines += map(visible, self.remarks)
         for title, rows in self._tables(depth).items():
             if rows:
                 shown = rows[:top] if top else rows

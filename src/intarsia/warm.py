@@ -33,6 +33,7 @@ from intarsia.direct import DirectModel
 from intarsia.graph.model import Metadata, Value
 from intarsia.providers.cpu import program, saved  # noqa: F401 # the same
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
     from intarsia.background import AnyModel
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from intarsia.options import SessionOptions
     from intarsia.partition.provider import CompileContext, ExecutionProvider, Program, SavedProgram
 
-logger = logging.getLogger("intarsia.cache")
+logger = get_logger("intarsia.cache")
 
 _SETTLED_SECONDS = 2.0  # file systems' clocks tick more often than this
 _MIB = 1 << 20

@@ -13,7 +13,7 @@ import typer
 from intarsia.cache_listing import KINDS, by_kind, warm_starts
 from intarsia.cli.feeds import FeedOptions, build_feeds, parse_dims
 from intarsia.cli.run import open_session
-from intarsia.cli.show import note, screen, table
+from intarsia.cli.show import note, print_json, screen, shown, table
 from intarsia.codegen.cache import DiskCache, cache_enabled, get_cache
 from intarsia.errors import Fail, InvalidArgument
 
@@ -31,7 +31,8 @@ def show_info() -> None:
     """Say where the cache is and what it holds."""
     store = _cache()
     megabytes = store.size() / 1e6
-    screen.print(f"{store.directory or 'none'}: {len(store.entries())} entries, {megabytes:.1f} MB", highlight=False)
+    where = shown(str(store.directory or "none"))
+    screen.print(f"{where}: {len(store.entries())} entries, {megabytes:.1f} MB", highlight=False)
 
 
 @app.command("ls")
@@ -45,7 +46,7 @@ def list_entries(
     if as_json:
         where = str(store.directory) if store.directory else None
         data = {"directory": where, "kinds": [asdict(k) for k in kinds], "warm_starts": [asdict(s) for s in starts]}
-        print(json.dumps(data, indent=1))
+        print_json(json.dumps(data, indent=1))
         return
     rows = [[k.name, f"{k.entries:,}", f"{k.nbytes / 1e6:,.1f}", _when(k.last_used)] for k in kinds]
     table(str(store.directory or "none"), ["kind", "entries", "MB", "last used"], rows, numeric=("entries", "MB"))
@@ -83,7 +84,7 @@ def warm_cache(
         for model in models:
             session = open_session(model, [], threads)
             session.run(None, build_feeds(session.get_inputs(), [], FeedOptions(parse_dims(dim or []))).arrays)
-            screen.print(f"{model}: sessions start from the cache", highlight=False, soft_wrap=True)
+            screen.print(f"{shown(str(model))}: sessions start from the cache", highlight=False, soft_wrap=True)
     else:
         from intarsia.common_kernels import compile_common
 

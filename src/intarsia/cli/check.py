@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from intarsia.check import ERROR, check_model
-from intarsia.cli.show import note, screen, table
+from intarsia.cli.show import note, print_json, screen, table
 from intarsia.ops.missing import HOW_TO_ADD
 
 _WORDS = {
@@ -29,7 +29,7 @@ def check_file(model: Path, as_json: bool) -> bool:
     """
     found = check_model(str(model))
     if as_json:
-        print(found.to_json(indent=1))
+        print_json(found.to_json(indent=1))
         return found.ok
     for code, words in _WORDS.items():
         rows = [(p.severity, p.message) for p in found.problems if p.code == code]

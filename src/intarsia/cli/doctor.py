@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.markup import escape
 
-from intarsia.cli.show import screen, working
+from intarsia.cli.show import print_json, screen, working
 from intarsia.diagnosis import doctor
 
 
@@ -13,7 +13,7 @@ def examine(as_json: bool) -> bool:
     with working("looking around"):
         found = doctor()
     if as_json:
-        print(found.to_json(indent=1))
+        print_json(found.to_json(indent=1))
     else:
         screen.print(escape(str(found)), highlight=False)
     return found.ok

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from intarsia.cli.feeds import FeedOptions, build_feeds
 from intarsia.cli.run import open_session
-from intarsia.cli.show import note, working
+from intarsia.cli.show import note, plain, working
 from intarsia.errors import UnknownOption, nearest
 from intarsia.graph.load import load
 from intarsia.graph.replaced_file import replace_text
@@ -38,7 +38,7 @@ def dump_model(
         replace_text(output, text + "\n")
         note(f"{len(text.splitlines())} lines written to {output}")
     else:
-        print(text)
+        plain(text)
 
 
 def optimized_text(model: Path) -> str:

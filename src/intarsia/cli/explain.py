@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.markup import escape
 
 from intarsia.cli.run import open_session
-from intarsia.cli.show import note, screen
+from intarsia.cli.show import note, print_json, screen
 
 
 def explain_model(
@@ -25,6 +25,6 @@ def explain_model(
         explanation.save_html(html, title=model.name)
         note(f"written to {html}")
     if as_json:
-        print(json.dumps(explanation.to_dict(), indent=1))
+        print_json(json.dumps(explanation.to_dict(), indent=1))
     elif html is None:
         screen.print(escape(str(explanation)), highlight=False)

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from intarsia.cli.feeds import FeedOptions, build_feeds
 from intarsia.cli.run import open_session
-from intarsia.cli.show import note, screen, working
+from intarsia.cli.show import note, print_json, screen, working
 from intarsia.records import dataclass
 
 
@@ -40,7 +40,7 @@ def profile_model(
     with working(f"running {model.name}"):
         report = session.profile(feeds.arrays, show.runs)
     if show.as_json:
-        print(json.dumps(report.to_dict(), indent=1))
+        print_json(json.dumps(report.to_dict(), indent=1))
     else:
         screen.print(escape(report.format(show.top, show.depth)), highlight=False)
     if show.trace is not None:

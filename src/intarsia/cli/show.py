@@ -14,9 +14,35 @@ from rich.table import Table
 
 from intarsia.graph.progress import LoadProgress
 from intarsia.options import SessionOptions
+from intarsia.visible import visible, visible_lines
 
-screen = Console(soft_wrap=True)
-errors = Console(stderr=True)
+
+class _Terminal(Console):
+    """A console to which nothing goes that a terminal obeys but rich's own; names are not read as emoji."""
+
+    def print(self, *objects: Any, **keywords: Any) -> None:
+        """As rich's."""
+        super().print(*[visible_lines(each) if isinstance(each, str) else each for each in objects], **keywords)
+
+
+screen = _Terminal(soft_wrap=True, emoji=False)
+errors = _Terminal(stderr=True, emoji=False)
+
+
+def shown(text: str) -> str:
+    """A name for a place where rich reads markup."""
+    return escape(visible(text))
+
+
+def plain(text: str) -> None:
+    """Print a text as it is, but for what a terminal would obey."""
+    print(visible_lines(text))
+
+
+def print_json(text: str) -> None:
+    """Print JSON. It has no characters beyond ASCII, of which one may be written out."""
+    print(text.replace("\x7f", "\\u007f"))
+
 
 SHOWN_ELEMENTS = 60
 
@@ -24,7 +50,7 @@ SHOWN_ELEMENTS = 60
 @contextlib.contextmanager
 def working(message: str) -> Iterator[None]:
     """A spinner on a terminal's error stream while something takes its time."""
-    with errors.status(escape(message)) if errors.is_terminal else contextlib.nullcontext():
+    with errors.status(shown(message)) if errors.is_terminal else contextlib.nullcontext():
         yield
 
 
@@ -36,7 +62,7 @@ def compiling(options: SessionOptions, message: str) -> Iterator[None]:
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[stage]}"))
     with Progress(*columns, TimeElapsedColumn(), console=errors, transient=True) as bar:
-        task = bar.add_task(escape(message), total=1.0, stage="")
+        task = bar.add_task(shown(message), total=1.0, stage="")
 
         def show(now: LoadProgress) -> None:
             counted = f" {now.done}/{now.total}" if now.total else ""
@@ -56,11 +82,11 @@ def note(message: str) -> None:
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[str] = ()) -> None:
     """A table; columns in `numeric` are aligned to the right."""
-    grid = Table(title=escape(title) or None, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    grid = Table(title=shown(title) or None, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
-        grid.add_column(column, justify="right" if column in numeric else "left", overflow="fold")
+        grid.add_column(shown(column), justify="right" if column in numeric else "left", overflow="fold")
     for row in rows:
-        grid.add_row(*map(escape, row))
+        grid.add_row(*map(shown, row))
     screen.print(grid, soft_wrap=False)
 
 

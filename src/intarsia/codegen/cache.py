@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import logging
 import os
 import stat
 import struct
@@ -32,6 +31,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from intarsia import forks
 from intarsia.errors import InvalidArgument
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
 try:
     from _blake2 import blake2b
@@ -41,7 +41,7 @@ except ImportError:  # hashlib loads OpenSSL besides, which takes longer than a 
 if TYPE_CHECKING:
     from pathlib import Path  # which takes milliseconds to import: a session's start works with texts
 
-logger = logging.getLogger("intarsia")
+logger = get_logger("intarsia")
 
 CACHE_VERSION = 1
 DEFAULT_MAX_BYTES = 4 << 30

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -20,13 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from intarsia.codegen import compiler
 from intarsia.errors import EPFail, InvalidArgument
 from intarsia.machine import available_cores
+from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from intarsia.codegen.compiler import Request
 
-logger = logging.getLogger("intarsia")
+logger = get_logger("intarsia")
 
 _T = TypeVar("_T")
 

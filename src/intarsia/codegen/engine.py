@@ -14,7 +14,6 @@ import ctypes
 import functools
 import heapq
 import itertools
-import logging
 import os
 import re
 import struct
@@ -36,11 +35,12 @@ from intarsia.codegen.target import Target, host_facts, llvm
 from intarsia.errors import EPFail, InvalidArgument
 from intarsia.graph import progress
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-logger = logging.getLogger("intarsia")
+logger = get_logger("intarsia")
 
 SYMBOL_PLACEHOLDER = "__SYMBOL__"
 _PACK_HEADER = struct.Struct("<I")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import functools
-import logging
 import os
 import sys
 
-logger = logging.getLogger("intarsia")
+from intarsia.visible import get_logger
+
+logger = get_logger("intarsia")
 
 _ARCH_PRCTL = 158  # number of the system call on x86-64 (arch_prctl(2))
 _GET_PERMITTED, _REQUEST = 0x1022, 0x1023  # ARCH_GET_XCOMP_PERM, ARCH_REQ_XCOMP_PERM

@@ -16,6 +16,7 @@ from intarsia.debug.taps import tappable
 from intarsia.errors import InvalidArgument
 from intarsia.records import dataclass
 from intarsia.session import InferenceSession
+from intarsia.visible import visible
 
 Providers = str | Sequence[Any]
 
@@ -32,7 +33,7 @@ class Difference:
     right: Any
 
     def __str__(self) -> str:
-        at = f"at {list(self.index)}: {self.left!s} and {self.right!s}"
+        at = f"at {list(self.index)}: {visible(str(self.left))} and {visible(str(self.right))}"
         return f"{self.value!r} differs by {self.absolute:.3g} ({self.relative:.3g} of the largest value), {at}"
 
 
@@ -66,7 +67,7 @@ class Comparison:
             return f"{left} and {right} agree"
         lines = [f"{left} and {right} part:", *(f"  output {d}" for d in self.outputs)]
         if self.difference is not None:
-            lines.append(f"first at node {self.node!r} ({self.op}): {self.difference}")
+            lines.append(f"first at node {self.node!r} ({visible(self.op)}): {self.difference}")
         if self.fused_only:
             lines.append(f"the outputs agree once this value is kept: a kernel that fuses {self.node!r} is the cause")
         return "\n".join(lines)

@@ -9,6 +9,7 @@ import numpy as np
 
 from intarsia.debug.taps import tappable
 from intarsia.records import dataclass
+from intarsia.visible import visible
 
 if TYPE_CHECKING:
     from intarsia.session import InferenceSession
@@ -36,7 +37,7 @@ class NonFinite:
     inputs: Mapping[str, tuple[float, float]]
 
     def __str__(self) -> str:
-        where = f"node {self.node!r} ({self.op})" if self.op else "the model's input"
+        where = f"node {self.node!r} ({visible(self.op)})" if self.op else "the model's input"
         ranges = ", ".join(f"{name!r} from {low:.4g} to {high:.4g}" for name, (low, high) in self.inputs.items())
         counts = f"{self.nans} NaN and {self.infinities} infinite elements, the first at {list(self.index)}"
         return f"{where}: value {self.value!r} has {counts}" + (f"; its inputs: {ranges}" if ranges else "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,11 +18,12 @@ from intarsia.device.libraries import LibraryProgram, NotOfferedError
 from intarsia.device.nvidia_libraries import LibraryMissingError, located
 from intarsia.errors import OutOfMemory
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
     from intarsia.device.streams import StreamDevice
 
-_logger = logging.getLogger("intarsia")
+_logger = get_logger("intarsia")
 PRODUCT_WORKSPACE = 32 << 20
 """Scratch of a matrix product, at most: what NVIDIA advises for Hopper."""
 CLAMPED_WORKSPACE = 32 << 20

@@ -18,11 +18,12 @@ from intarsia import forks
 from intarsia.device.libraries import LibraryProgram
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
     from intarsia.device.streams import Call, StreamDevice
 
-_logger = logging.getLogger("intarsia")
+_logger = get_logger("intarsia")
 LEAST_LAUNCHES = 4
 """Below, starting kernels one by one takes no longer than starting a graph."""
 MOST_LAUNCHES = 1 << 16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import logging
 import os
 import warnings
 from collections.abc import Sequence
@@ -21,13 +20,14 @@ from intarsia.device.opened import OpenDevices
 from intarsia.errors import DeviceLost, EPFail, InvalidArgument, OutOfMemory
 from intarsia.partition.device import Device
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
 INSTALL = "install the package pyopencl: pip install 'intarsia[opencl]'"
 _SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")
 _MOST_THREADS = 256
 _BLOCKS, _BLOCK_NBYTES = 4, 1 << 20  # of pinned memory
 _CONTEXT_LOST = -9999  # NVIDIA's driver, for a kernel that read or wrote what is not its own
-_logger = logging.getLogger("intarsia")
+_logger = get_logger("intarsia")
 
 
 @functools.cache

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
-import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -26,8 +25,9 @@ from intarsia.device.libraries import LibraryProgram
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
 from intarsia.partition.device import Device
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
-_logger = logging.getLogger("intarsia")
+_logger = get_logger("intarsia")
 _BLOCKS, _BLOCK_NBYTES = 4, 1 << 20
 
 

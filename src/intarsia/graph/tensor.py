@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from array import array
 
@@ -27,11 +26,12 @@ from intarsia.graph.wire import (
     text_or_bytes,
     view,
 )
+from intarsia.visible import get_logger
 
 MAX_RANK = 64  # NumPy's limit
 MAX_DENSIFIED_NBYTES = 1 << 31  # a sparse tensor is a few bytes in the file, whatever its dense size
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 _KEPT_NBYTES = 1 << 16  # what a constant reads of a file is kept up to this
 
 _BY_NUMBER = {int(dtype): dtype for dtype in DType}

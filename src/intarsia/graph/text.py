@@ -8,6 +8,7 @@ import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Attribute, AttributeRef, Constant, Function, Graph, Node, SparseTensor, Value, ValueType
+from intarsia.visible import visible
 
 _SHOWN_ELEMENTS = 8  # of tensors and lists; longer ones are summarised
 _SHOWN_CHARACTERS = 80  # of strings
@@ -25,10 +26,10 @@ def format_node(node: Node, types: Mapping[str, ValueType] | TypeOf | None = Non
     """
     lookup: TypeOf = types if callable(types) else (types or {}).get
     outputs = ", ".join(_typed(name, lookup(name)) if name else "_" for name in node.outputs)
-    op = node.qualified_op + (f":{node.overload}" if node.overload else "")
-    arguments = [f"%{name}" if name else "_" for name in node.inputs]
-    arguments += [f"{key}={format_attribute(value, indent)}" for key, value in node.attributes.items()]
-    name = f"  # {node.name}" if node.name else ""
+    op = visible(node.qualified_op + (f":{node.overload}" if node.overload else ""))
+    arguments = [f"%{visible(name)}" if name else "_" for name in node.inputs]
+    arguments += [f"{visible(key)}={format_attribute(value, indent)}" for key, value in node.attributes.items()]
+    name = f"  # {visible(node.name)}" if node.name else ""
     return f"{indent}{outputs} = {op}({', '.join(arguments)}){name}"
 
 
@@ -38,11 +39,11 @@ def format_graph(graph: Graph, indent: str = "") -> str:
     Constants are shown with their values where these are few and need not be read from a file of weights.
     """
     inner = indent + "  "
-    lines = [f"graph {graph.name or '(unnamed)'} {{"]
+    lines = [f"graph {visible(graph.name) or '(unnamed)'} {{"]
     if graph.metadata.ir_version:
         lines.append(f"{inner}# IR version {graph.metadata.ir_version}{_produced_by(graph)}")
     if graph.opset_imports:
-        opsets = (f"{domain or 'ai.onnx'} {version}" for domain, version in graph.opset_imports.items())
+        opsets = (f"{visible(domain) or 'ai.onnx'} {version}" for domain, version in graph.opset_imports.items())
         lines.append(f"{inner}# opsets: {', '.join(opsets)}")
     lines += [f"{inner}input {_value(v)}" for v in graph.inputs]
     lines += [f"{inner}output {_value(v)}" for v in graph.outputs]
@@ -57,11 +58,11 @@ def format_graph(graph: Graph, indent: str = "") -> str:
 
 def _produced_by(graph: Graph) -> str:
     producer = " ".join(filter(None, (graph.metadata.producer_name, graph.metadata.producer_version)))
-    return f", from {producer}" if producer else ""
+    return f", from {visible(producer)}" if producer else ""
 
 
 def _typed(name: str, type_: ValueType | None) -> str:
-    return f"%{name}" if type_ is None else f"%{name}: {type_}"
+    return visible(f"%{name}" if type_ is None else f"%{name}: {type_}")
 
 
 def _value(value: Value) -> str:
@@ -72,14 +73,14 @@ def _constant(constant: Constant, overridable: bool) -> str:
     word = "overridable constant" if overridable else "constant"
     size = f"{constant.nbytes:,} bytes" if constant.dtype is not DType.STRING else f"{constant.size} strings"
     shown = format_attribute(constant.numpy()) if constant.size <= _SHOWN_ELEMENTS else size
-    return f"{word} %{constant.name}: {constant.type} = {shown}"
+    return f"{word} %{visible(constant.name)}: {constant.type} = {shown}"
 
 
 def _function(function: Function, indent: str) -> str:
-    name = "::".join(filter(None, (function.domain, function.name, function.overload)))
-    parameters = [f"%{n}" for n in function.inputs]
-    parameters += [k if v is None else f"{k}={format_attribute(v)}" for k, v in function.attributes.items()]
-    outputs = ", ".join(f"%{n}" for n in function.outputs)
+    name = visible("::".join(filter(None, (function.domain, function.name, function.overload))))
+    parameters = [f"%{visible(n)}" for n in function.inputs]
+    parameters += [visible(k) if v is None else f"{visible(k)}={format_attribute(v)}" for k, v in function.attributes.items()]
+    outputs = ", ".join(f"%{visible(n)}" for n in function.outputs)
     lines = [f"{indent}function {name}({', '.join(parameters)}) -> {outputs} {{"]
     lines += [format_node(node, indent=indent + "  ") for node in function.nodes]
     return "\n".join([*lines, indent + "}"])
@@ -90,7 +91,7 @@ def format_attribute(value: Attribute, indent: str = "") -> str:
     if isinstance(value, Graph):
         return format_graph(value, indent + "  ")
     if isinstance(value, AttributeRef):
-        return f"@{value.name}"
+        return f"@{visible(value.name)}"
     if isinstance(value, np.ndarray):
         return _array(value)
     if isinstance(value, SparseTensor):

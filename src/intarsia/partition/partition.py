@@ -23,6 +23,7 @@ from intarsia.partition.provider import ExecutionProvider
 from intarsia.partition.rules import Rule, placed_nodes
 from intarsia.partition.table import format_table
 from intarsia.records import dataclass
+from intarsia.visible import visible
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Part:
 
     def __str__(self) -> str:
         inputs, outputs = ", ".join(self.graph.input_names()), ", ".join(self.graph.output_names())
-        return f"part {self.index}: {self.provider.name}, {len(self.nodes)} nodes ({inputs}) -> ({outputs})"
+        return visible(f"part {self.index}: {self.provider.name}, {len(self.nodes)} nodes ({inputs}) -> ({outputs})")
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ class Copy:
 
     def __str__(self) -> str:
         size = "shape only" if self.shape_only else f"{'about ' if self.estimated else ''}{self.nbytes:,} bytes"
-        return f"copy {self.value}: {self.source} -> {self.target} ({size})"
+        return f"copy {visible(self.value)}: {self.source} -> {self.target} ({size})"
 
 
 Step = Part | Copy

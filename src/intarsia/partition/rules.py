@@ -9,7 +9,6 @@ after "=": "cpu(embed,head); gpu(=layer1)"; where that provider refuses, the oth
 from __future__ import annotations
 
 import fnmatch
-import logging
 import re
 from collections.abc import Mapping, Sequence
 
@@ -17,8 +16,9 @@ from intarsia.errors import InvalidArgument, UnknownOption, nearest
 from intarsia.graph.model import Graph, Node
 from intarsia.partition.provider import ExecutionProvider
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
-logger = logging.getLogger("intarsia.partition")
+logger = get_logger("intarsia.partition")
 
 PLACE = "partition.place"
 BY_NAME = "session.name_based_layer_assignment"

@@ -12,13 +12,13 @@ INTARSIA_PROVIDER_FALLBACK, else what `set_provider_fallback` said):
 
 from __future__ import annotations
 
-import logging
 import os
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from intarsia.errors import EPFail, InvalidArgument, nearest
+from intarsia.visible import get_logger, visible_lines
 
 if TYPE_CHECKING:
     from intarsia.partition.partition import Partition
@@ -27,7 +27,7 @@ KEY = "session.provider_fallback"
 VARIABLE = "INTARSIA_PROVIDER_FALLBACK"
 MODES = ("listed", "error", "warn")
 
-_logger = logging.getLogger("intarsia.providers")
+_logger = get_logger("intarsia.providers")
 _default = "listed"
 
 
@@ -70,6 +70,7 @@ def _checked(mode: str, where: str) -> str:
 
 def report(message: str, *, stacklevel: int = 4) -> None:
     """A `ProviderWarning`, and the same in the log, where the program has set one up: else stderr would have it twice."""
+    message = visible_lines(message)
     warnings.warn(message, ProviderWarning, stacklevel=stacklevel + 1)
     if _logger.hasHandlers():
         _logger.warning(message)

@@ -18,6 +18,7 @@ from intarsia.providers.fallback import ProviderWarning, fallback_mode, report
 from intarsia.providers.field import ALIASES, KNOWN_ELSEWHERE, looked_for
 from intarsia.providers.options import parse_options
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -49,7 +50,7 @@ BUILTIN: dict[str, str] = {
 ProviderName = str | type[ExecutionProvider] | ExecutionProvider
 ProviderArgument = ProviderName | tuple[ProviderName, Mapping[str, Any]]
 
-_logger = logging.getLogger("intarsia.providers")
+_logger = get_logger("intarsia.providers")
 _lock = forks.lock()
 _registered: dict[str, type[ExecutionProvider] | str] = {}
 

@@ -53,7 +53,6 @@ import atexit
 import ctypes
 import functools
 import itertools
-import logging
 import os
 import sys
 import threading
@@ -72,11 +71,12 @@ from intarsia.plan.call import LONG, call_words
 from intarsia.records import dataclass
 from intarsia.runtime import spmd_state as word
 from intarsia.runtime.threads import PoolSettings, available_cores
+from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
     from intarsia.codegen.engine import KernelText
 
-logger = logging.getLogger("intarsia")
+logger = get_logger("intarsia")
 
 SERIAL = 1
 NO_BARRIER = 2

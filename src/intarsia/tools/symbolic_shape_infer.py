@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument, WrongType
 from intarsia.graph.replaced_file import replace_file
+from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
     import onnx
 
     from intarsia.graph.model import Node
 
-logger = logging.getLogger("intarsia.tools")
+logger = get_logger("intarsia.tools")
 
 
 class SymbolicShapeInference:

@@ -8,7 +8,6 @@ this happens once. What has not been timed when the budget is used up keeps the 
 from __future__ import annotations
 
 import json
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from intarsia.codegen.fingerprint import cpu_key, sources
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
 from intarsia.providers.cpu.template import Schedules, Template
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
     from intarsia.codegen.target import Target
@@ -35,7 +35,7 @@ _SHAPES = 24  # at most so many are looked at, the heaviest first
 _GAIN = 0.95  # another schedule than the default takes at most so much of its time
 _RUNS = 5
 _OPERATORS = {"MatMul": "MatMul", "Gemm": "Gemm", "Convolution": "Conv"}  # by templates that compute exactly that node
-logger = logging.getLogger("intarsia.schedules")
+logger = get_logger("intarsia.schedules")
 
 
 def budget_ms(context: CompileContext) -> int:

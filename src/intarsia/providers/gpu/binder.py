@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
@@ -32,8 +31,9 @@ from intarsia.providers.gpu.plan import Constants, Plan, described, leaf_of, val
 from intarsia.providers.gpu.regions import Region
 from intarsia.providers.gpu.written import device_registry, rewritten
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
-_logger = logging.getLogger("intarsia")
+_logger = get_logger("intarsia")
 _MOST_COPIED = 4 << 20  # bytes of constants that a kept plan may have of its own
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)  # whose numbers inference does not follow by itself
 Kind = tuple[DType, tuple[int, ...]]

@@ -7,7 +7,6 @@ text: it is a weight, which the plan names.
 
 from __future__ import annotations
 
-import logging
 import pickle
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -26,9 +25,10 @@ from intarsia.ops.infer import resolve_version
 from intarsia.providers.gpu.regions import Region
 from intarsia.providers.gpu.written import device_registry
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
 SMALL_NBYTES = 1 << 16
-_logger = logging.getLogger("intarsia")
+_logger = get_logger("intarsia")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import fields
 from typing import Any, ClassVar, Literal
 
@@ -14,9 +13,10 @@ from intarsia.providers.field import looked_for
 from intarsia.providers.gpu.provider import GpuExecutionProvider
 from intarsia.providers.options import FIRST_DEVICE, DeviceId
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
 NO_LIMIT = 2**64 - 1
-_logger = logging.getLogger("intarsia")
+_logger = get_logger("intarsia")
 
 
 @dataclass(frozen=True)

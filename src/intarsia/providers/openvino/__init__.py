@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,12 +23,13 @@ from intarsia.partition.provider import (
     Support,
 )
 from intarsia.providers.openvino.options import OpenVINOOptions
+from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
     from intarsia.providers.openvino.survey import Survey
 
 _CORE_PROPERTIES = frozenset(("CACHE_DIR", "CACHE_MODE", "ENABLE_MMAP", "AUTO_BATCH_TIMEOUT", "LOG_LEVEL"))
-_logger = logging.getLogger("intarsia.providers.openvino")
+_logger = get_logger("intarsia.providers.openvino")
 
 
 class OpenVINOExecutionProvider(ExecutionProvider):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,9 @@ from intarsia.graph.model import Graph, TensorType
 from intarsia.providers.openvino.model import mismatch, read
 from intarsia.providers.openvino.options import OpenVINOOptions
 from intarsia.providers.openvino.runtime import core, shortened
+from intarsia.visible import get_logger
 
-_logger = logging.getLogger("intarsia.providers.openvino")
+_logger = get_logger("intarsia.providers.openvino")
 _TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +20,9 @@ from intarsia.partition.provider import NodeReport, Program, RunContext, StepObs
 from intarsia.providers.openvino.model import node_name
 from intarsia.providers.openvino.runtime import shortened
 from intarsia.records import dataclass
+from intarsia.visible import get_logger
 
-_logger = logging.getLogger("intarsia.providers.openvino")
+_logger = get_logger("intarsia.providers.openvino")
 _VIEWED = {DType.BFLOAT16: ("bf16", np.uint16)}  # types that NumPy does not have: the bytes under another type
 _POLL_MILLISECONDS = 5
 _LONG_NANOSECONDS = 5_000_000  # an inference that took longer is watched from then on, so that Ctrl-C ends it

@@ -7,7 +7,6 @@ and asked about alone, so that every refusal has OpenVINO's reason for that very
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,11 +18,12 @@ from intarsia.partition.partition import subgraph
 from intarsia.providers.openvino.model import mismatch, read, single_node
 from intarsia.providers.openvino.refusals import Analysis, refusal
 from intarsia.providers.openvino.runtime import core, shortened
+from intarsia.visible import get_logger
 
 _KEPT_NBYTES = 1 << 12  # larger constants are asked about as inputs, and only where that fails as they are
 _answers: dict[str, Support] = {}
 _lock = forks.lock()
-_logger = logging.getLogger("intarsia.providers.openvino")
+_logger = get_logger("intarsia.providers.openvino")
 
 
 class Survey:
