@@ -118,8 +118,8 @@ print(answer)
 """
 # What a process needs that begins from the cache and runs a model once, on sizes that an earlier one had.
 ROOT = (
-    "background config_keys direct enums errors faults feeds forks interop kept_weights log machine maker options records session "
-    "session_api session_debug session_reports signature size_branches visible warm"
+    "background config_keys direct enums errors faults feeds forks interop kept_weights log machine maker options records "
+    "session session_api session_debug session_reports signature size_branches visible warm"
 ).split()
 OF_PACKAGES = {
     "codegen": "cache cores fingerprint image tables target tile_permission",
