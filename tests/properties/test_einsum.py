@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from intarsia.errors import IntarsiaError
+
 TYPES = (np.float32, np.float32, np.float64, np.float16, np.int32, np.int64, np.uint8)
 LETTERS = "abijKZ"
 KEPT_AND_SUMMED = (  # labels that all operands have, some of which are kept and others summed
@@ -131,3 +133,22 @@ def test_symbols_shared_between_operands(provider: str, symbols: str) -> None:
         x, y = (np.random.default_rng(i).standard_normal(shape).astype(np.float32) for i in range(2))
         (z,) = session.run(None, {"x": x, "y": y})
         np.testing.assert_allclose(z, np.einsum("nhd,nhd->hd", x.astype(float), y.astype(float)), atol=1e-5)
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+@pytest.mark.parametrize("shape", [(2, 3), (3, 2), (1, 3), (3, 1)])
+@pytest.mark.parametrize("equation", ["ii->i", "ii"])
+def test_a_label_of_two_sizes(equation: str, shape: tuple[int, int], provider: str) -> None:
+    """Which only a run knows: not a part of the diagonal."""
+    graph = helper.make_graph(
+        [helper.make_node("Einsum", ["x"], ["y"], equation=equation)],
+        "diagonal",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["m", "n"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session = session_of(model.SerializeToString(), provider)
+    square = np.arange(9, dtype=np.float32).reshape(3, 3)
+    np.testing.assert_array_equal(session.run(None, {"x": square})[0], np.einsum(equation, square))
+    with pytest.raises(IntarsiaError, match=r"label 'i' of the equation 'ii.*', twice in one input"):
+        session.run(None, {"x": np.zeros(shape, np.float32)})

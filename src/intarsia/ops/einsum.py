@@ -72,9 +72,7 @@ def _diagonal(x: Tensor, labels: tuple[str, ...], equation: str) -> _Labelled:
         return _Labelled(x, labels)
     shape = [x.shape[labels.index(label)] for label in distinct]
     for label, d in zip(labels, x.shape, strict=True):
-        first = shape[distinct.index(label)]
-        if isinstance(d, int) and isinstance(first, int) and d != first:
-            raise k.DefinitionError(f"label {label!r} of the equation {equation!r} has the sizes {first} and {d} in one input")
+        k.require_equal(d, shape[distinct.index(label)], f"label {label!r} of the equation {equation!r}, twice in one input")
     return _Labelled(k.index(x, [k.iota(shape, distinct.index(label)) for label in labels]), distinct)
 
 
