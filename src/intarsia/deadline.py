@@ -8,11 +8,11 @@ import os
 import threading
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from intarsia import forks
-from intarsia.errors import InvalidArgument, WrongType
+from intarsia.errors import InvalidArgument, RunTimeout, WrongType
 
 
 class _Watch:
@@ -74,6 +74,18 @@ def checked_timeout(timeout: object) -> float:
     if not timeout > 0:
         raise InvalidArgument(f"timeout: expected seconds above 0, got {timeout!r}")
     return float(timeout)
+
+
+def making(seconds: float, setting: str, check: Callable[[], None]) -> Callable[[], None]:
+    """What is called now and then while a session is made: `check`, and RunTimeout once the time is over."""
+    end = time.monotonic() + seconds
+
+    def watch() -> None:
+        check()
+        if time.monotonic() > end:
+            raise RunTimeout(f"making the session takes over {seconds:g} s ({setting!r})")
+
+    return watch
 
 
 @contextmanager

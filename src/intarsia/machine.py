@@ -10,19 +10,38 @@ import math
 import os
 import sys
 from collections.abc import Iterator
+from contextvars import ContextVar
 from os.path import join
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path  # which takes milliseconds to import: a session's start works with texts
+    from typing import Any, Protocol
 
     AnyPath = str | Path
+
+    class Account(Protocol):
+        """`intarsia.runtime.counted_memory.Account`."""
+
+        @property
+        def held(self) -> int: ...
+        def set_arena(self, nbytes: int) -> None: ...
+        def counting(self) -> AbstractContextManager[None]: ...
+        def uncounted(self) -> AbstractContextManager[None]: ...
+        def check_texts(self, values: Sequence[Any]) -> None: ...
+
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 PROCESS_CGROUPS = "/proc/self/cgroup"
 LARGE_NBYTES = 1 << 30  # smaller requests are not compared with what the machine has
 _NO_LIMIT = 1 << 62
 _ADDRESSABLE = 1 << 47  # bytes of a process
+
+
+# What counts the memory of arrays that this context makes, where a limit is set.
+ACCOUNT: ContextVar[Account | None] = ContextVar("intarsia account of memory", default=None)
 
 
 def available_cores(cgroup_root: AnyPath = CGROUP_ROOT, process_cgroups: AnyPath = PROCESS_CGROUPS) -> int:
@@ -79,7 +98,8 @@ def in_mib(nbytes: int) -> str:
 def refused(nbytes: int) -> str:
     """The end of a sentence about so much memory, for people."""
     has = "" if fits(nbytes) else f"it has {in_mib(memory_nbytes())}; "
-    return f"which the system does not give: {has}use a smaller batch or a shorter input, or free memory"
+    which = "the limit does not allow" if fits(nbytes) and ACCOUNT.get() is not None else "the system does not give"
+    return f"which {which}: {has}use a smaller batch or a shorter input, or free memory"
 
 
 def memory_limit(cgroup_root: AnyPath = CGROUP_ROOT, process_cgroups: AnyPath = PROCESS_CGROUPS) -> int | None:

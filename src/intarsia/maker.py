@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from intarsia.graph import progress
@@ -80,7 +80,9 @@ class Maker:
         from intarsia.ops.layers import using
 
         listened = progress.reported(self.options.progress_callback, self.options.check_cancelled)
-        with listened, collection_paused(), using(self.operators):
+        account = self.context.memory.account
+        counted = account.counting() if account is not None else nullcontext()
+        with listened, collection_paused(), using(self.operators), counted:
             try:
                 yield
             finally:

@@ -20,6 +20,7 @@ from intarsia.feeds import FeedReader, SizesDiffer, out_of_ort_values
 from intarsia.graph import progress
 from intarsia.graph.model import SparseTensorType
 from intarsia.log import session_logger
+from intarsia.machine import ACCOUNT
 from intarsia.maker import Maker
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.device import DeviceTensor
@@ -28,7 +29,7 @@ from intarsia.plan.constraints import SizesApart
 from intarsia.providers.fallback import check_taken, fallback_mode, report
 from intarsia.providers.options import option_texts, values_of
 from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, resolve
-from intarsia.session_api import SessionApi, context_of, reads_config
+from intarsia.session_api import CREATION_TIMEOUT, SessionApi, context_of, limited_making, reads_config
 from intarsia.session_debug import SessionDebug
 from intarsia.session_reports import SHRINKAGE, arena_of
 from intarsia.signature import ModelMetadata, NodeArg
@@ -106,6 +107,8 @@ class InferenceSession(SessionApi, SessionDebug):
             path_or_bytes = untrusted.checked_source(path_or_bytes, self._sess_options)
             check = untrusted.watch_of(self._sess_options)
         self._signed = self._verified(path_or_bytes)
+        if (seconds := self._sess_options.config(CREATION_TIMEOUT)) != "0":
+            check = limited_making(seconds, check)
         self._model_path = os.fspath(path_or_bytes) if is_path else None
         self._source: Any = path_or_bytes
         self._efficient = False
@@ -491,6 +494,9 @@ class InferenceSession(SessionApi, SessionDebug):
         for name in wanted:
             if not isinstance(name, str):
                 raise WrongType(f"output_names: expected names, got {name!r} ({type(name).__name__})")
+        account = self._arena().account
+        if account is not None and ACCOUNT.get() is not account:
+            return self._run_counted(account, model, inputs, wanted, run, stay)
         token = CURRENT_RUN.set(run)
         try:
             if wanted == model.outputs and not stay and not any(isinstance(x, DeviceTensor) for x in inputs):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel
     from intarsia.ep_devices import OrtEpDevice
     from intarsia.graph.model import Graph
+    from intarsia.machine import Account
     from intarsia.maker import Maker
     from intarsia.ort_device import OrtDevice, OrtMemoryInfo
     from intarsia.pickled import FileState
@@ -294,6 +295,20 @@ class SessionApi(SessionReports):
 
         check_results(results, self._sess_options)
 
+    def _run_counted(
+        self, account: Account, model: Any, inputs: list[Any], names: Any, run: RunContext | None, stay: frozenset[str]
+    ) -> list[Any]:
+        """A run whose memory is counted. Where it does not have enough, idle memory of intermediate tensors is given back, and
+        it begins once more."""
+        try:
+            with account.counting():
+                return self._run_some(model, inputs, names, run, stay)
+        except MemoryError:
+            if not self._arena().give_back():
+                raise
+        with account.counting():
+            return self._run_some(model, inputs, names, run, stay)
+
     def _run_timed(
         self, model: Any, inputs: list[Any], names: Any, options: RunOptions | None, timeout: float,
         stay: frozenset[str] = frozenset(),
@@ -524,6 +539,23 @@ def context_of(options: RunOptions | None) -> RunContext | None:
         return None
     state = options.__dict__
     return RunContext(options, dict(state["_config"]), state["_flag"])
+
+
+CREATION_TIMEOUT = "session.creation_timeout_s"
+
+
+def limited_making(text: str, check: Callable[[], None]) -> Callable[[], None]:
+    """`check`, and the end of the time for making a session.
+
+    Raises:
+        InvalidArgument: a time below 0.
+    """
+    from intarsia.deadline import making
+
+    seconds = int(text)
+    if seconds < 0:
+        raise InvalidArgument(f"configuration entry {CREATION_TIMEOUT!r}: expected seconds, or 0 for no limit; got {text}")
+    return making(seconds, CREATION_TIMEOUT, check) if seconds else check
 
 
 def reads_config(asked: Any, options: SessionOptions) -> bool:

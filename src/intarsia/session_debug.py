@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel
     from intarsia.debug.taps import Tapped
     from intarsia.graph.model import Graph
+    from intarsia.partition.arena import Arena
     from intarsia.profile import Profile
     from intarsia.warm import Signature
 
@@ -39,6 +40,7 @@ class SessionDebug:
     _log: logging.Logger | logging.LoggerAdapter[Any]
     _guard: str
     _watched: bool
+    _arena: Callable[[], Arena]
     _tells: bool
     _profile: Profile | None
     _sess_options: SessionOptions
@@ -109,7 +111,8 @@ class SessionDebug:
     def _is_watched(self) -> bool:
         """Whether a run is more than its results."""
         told = self._tells or self._profile is not None
-        return bool(told or self._guard or self._hooks or self._sparse or self._sess_options.untrusted)
+        counted = self._arena().account is not None
+        return bool(told or counted or self._guard or self._hooks or self._sparse or self._sess_options.untrusted)
 
     def _log_of(self, options: RunOptions | None) -> logging.Logger | logging.LoggerAdapter[Any]:
         """The session's logger, or that of a run which asks for another level or has a name."""

@@ -49,7 +49,12 @@ def arena_of(options: SessionOptions, strategy: str | None) -> Arena:
                     f"{what}, but {SHARED_ARENA!r} is '1': give it to create_and_register_allocator by an OrtArenaCfg"
                 )
             return shared
-    return Arena(limit << 20, f"{key!r} = {text!r}", strategy, keep=options.enable_cpu_mem_arena)
+    arena = Arena(limit << 20, f"{key!r} = {text!r}", strategy, keep=options.enable_cpu_mem_arena)
+    if limit:
+        from intarsia.runtime.counted_memory import account_of
+
+        arena.account = account_of(arena.limit, arena.setting)
+    return arena
 
 
 class SessionReports:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from intarsia.deadline import making
 from intarsia.errors import (
     ExternalDataError,
     InvalidArgument,
@@ -21,7 +21,6 @@ from intarsia.errors import (
     InvalidModelError,
     NoSuchFile,
     OutOfMemory,
-    RunTimeout,
 )
 from intarsia.graph.external import ExternalFiles
 from intarsia.graph.model import Graph, Node
@@ -114,15 +113,7 @@ def _check_nodes(nodes: list[Node], left: int, deepest: int) -> None:
 
 def watch_of(options: SessionOptions) -> Callable[[], None]:
     """What is called now and then while the session is made: raises RunTimeout once its time is over."""
-    seconds = limit(options, SECONDS)
-    end = time.monotonic() + seconds
-
-    def check() -> None:
-        options.check_cancelled()
-        if time.monotonic() > end:
-            raise RunTimeout(f"making the session takes over {seconds} s ({SECONDS!r})")
-
-    return check
+    return making(limit(options, SECONDS), SECONDS, options.check_cancelled)
 
 
 def check_results(results: list[Any], options: SessionOptions) -> None:

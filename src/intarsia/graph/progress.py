@@ -94,6 +94,21 @@ def step(stage: str, done: int = 0, total: int = 0) -> None:
         listener.step(stage, done, total)
 
 
+def check() -> None:
+    """Stop here where the session is not wanted any more, within a step.
+
+    Raises:
+        As `step`.
+    """
+    listener = _listener.get()
+    if listener is not None:
+        try:
+            listener.check()
+        except BaseException as failure:
+            listener.failure = failure
+            raise
+
+
 def begin_part(number: int) -> None:
     """The steps that follow are of another part of the model."""
     listener = _listener.get()

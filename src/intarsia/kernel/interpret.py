@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from intarsia.faults import DIVISOR_IS_ZERO
+from intarsia.faults import CURRENT_RUN, DIVISOR_IS_ZERO
 from intarsia.graph.dims import Dim, Expr, evaluate
 from intarsia.graph.dtypes import DType
 from intarsia.kernel.lang import Tensor, is_limited, walk
@@ -50,8 +50,11 @@ def interpret(
             uses[id(a)] = uses.get(id(a), 0) + 1
     for r in roots:
         uses[id(r)] = uses.get(id(r), 0) + 1
+    run = CURRENT_RUN.get()
     with np.errstate(all="ignore"):
         for t in order:
+            if run is not None:
+                run.check()
             values[id(t)] = interpreter.apply(t, [values[id(a)] for a in t.args])
             for a in t.args:
                 uses[id(a)] -= 1

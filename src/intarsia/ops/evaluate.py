@@ -14,6 +14,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import DivisionByZero, Recipe, interpret
+from intarsia.machine import ACCOUNT
 from intarsia.ops.infer import MALFORMED, call, check_inputs, keywords, trace
 from intarsia.ops.registry import OpRecord, Registry
 from intarsia.ops.schema_check import check_given
@@ -67,6 +68,8 @@ def evaluate_record(
 def _outputs(out: Any, count: int) -> list[Any]:
     """One value for each output: an operator gives several as a tuple; a list is one sequence."""
     results = list(out) if type(out) is tuple else [out]
+    if (account := ACCOUNT.get()) is not None:
+        account.check_texts(results)
     return results if len(results) == count else (results + [None] * count)[:count]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.errors import IntarsiaError, InvalidGraph, NotImplemented, OutOfMemory
+from intarsia.graph import progress
 from intarsia.graph.dims import Expr, fresh_symbol, is_static, product, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, OptionalType, SequenceType, TensorType, Value, ValueType
@@ -29,6 +30,7 @@ from intarsia.records import dataclass
 VALUE_LIMIT = 256  # integer tensors of at most this many elements are followed symbolically
 FLOAT_LIMIT = 16  # the same for float constants (Resize's scales)
 _MOST_SIZE = 1 << 63
+_CHECKED = 64  # nodes, after which the making of a session may be stopped
 _OF_NUMBERS = FOLLOWED | {"QuantizeLinear", "DequantizeLinear"}
 _INTEGERS = (DType.INT64, DType.INT32, DType.BOOL, DType.UINT8)
 _FLOATS = (DType.FLOAT, DType.DOUBLE)
@@ -114,7 +116,9 @@ def infer(
         limit = VALUE_LIMIT if constant.dtype in _INTEGERS else FLOAT_LIMIT if constant.dtype in _FLOATS else -1
         if constant.size <= limit:
             result.values[name] = constant.numpy().astype(object)
-    for node in result.graph.nodes:
+    for i, node in enumerate(result.graph.nodes):
+        if not i % _CHECKED:
+            progress.check()
         try:
             infer_node(result, node, registry, strict)
         except IntarsiaError as error:

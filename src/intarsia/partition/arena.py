@@ -9,8 +9,9 @@ from __future__ import annotations
 import weakref
 from bisect import insort
 from collections import deque
+from contextlib import nullcontext
 from dataclasses import field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from intarsia import forks
 from intarsia.errors import OutOfMemory
 from intarsia.machine import fits, in_mib, refused
 from intarsia.records import dataclass
+
+if TYPE_CHECKING:
+    from intarsia.machine import Account
 
 ALIGNMENT = 64
 LARGE_PAGE = 2 << 20  # NumPy asks for such pages from 4 MiB on, and what lies before the first one is touched in small ones
@@ -136,6 +140,8 @@ class Arena:
     With a limit and no strategy a region serves leases of its own size only, so that all of the limit can be used.
     """
 
+    account: Account | None = None  # what else the limit is for
+
     def __init__(
         self, limit: int = 0, setting: str = "", strategy: str | None = None, first_nbytes: int = FIRST_NBYTES,
         most_nbytes: int = MOST_EXTENSION_NBYTES, *, keep: bool = True,
@@ -218,8 +224,8 @@ class Arena:
 
     def _made_room(self, holder: Holder, nbytes: int) -> tuple[Region, int]:
         """A new region's span, or one that idle holders gave back where growing is not wanted."""
-        reserved = self._reserved()
-        if reserved + nbytes > KEPT_NBYTES or (self.limit and reserved + nbytes > self.limit):
+        reserved, others = self._reserved(), self.account.held if self.account is not None else 0
+        if reserved + nbytes > KEPT_NBYTES or (self.limit and reserved + others + nbytes > self.limit):
             for other in list(self._holders):
                 other.strip()
             self._settle()
@@ -227,8 +233,8 @@ class Arena:
             if found is not None:
                 return found
             self._drop_unused()
-        if self.limit and self._reserved() + nbytes > self.limit:
-            raise OutOfMemory(self._message(holder, nbytes))
+        if self.limit and self._reserved() + others + nbytes > self.limit:
+            raise OutOfMemory(self._message(holder, nbytes, others))
         return self._extend(nbytes), 0
 
     def _extend(self, nbytes: int) -> Region:
@@ -240,13 +246,15 @@ class Arena:
         try:
             if not fits(self._reserved() + size):
                 raise MemoryError
-            region = Region.of(size)
+            with self.account.uncounted() if self.account is not None else nullcontext():
+                region = Region.of(size)
         except (MemoryError, ValueError):
             raise OutOfMemory(
                 f"the intermediate tensors of a run need {in_mib(nbytes)}, {refused(self._reserved() + nbytes)}"
             ) from None
         self._next = min(2 * max(size, self._next), self._most)
         self._regions.append(region)
+        self._tell_account()
         self._extensions += 1
         self._peak_reserved = max(self._peak_reserved, self._reserved())
         return region
@@ -255,12 +263,25 @@ class Arena:
         freed = sum(region.nbytes for region in self._regions if region.unused)
         self._shrinkages += sum(region.unused for region in self._regions)
         self._regions = [region for region in self._regions if not region.unused]
+        self._tell_account()
         return freed
+
+    def _tell_account(self) -> None:
+        if self.account is not None:
+            self.account.set_arena(self._reserved())
+
+    def give_back(self) -> int:
+        """Give the system back what holders do not use; returns bytes."""
+        with self._lock:
+            for holder in list(self._holders):
+                holder.strip()
+            self._settle()
+            return self._drop_unused()
 
     def _reserved(self) -> int:
         return sum(region.nbytes for region in self._regions)
 
-    def _message(self, holder: Holder, nbytes: int) -> str:
+    def _message(self, holder: Holder, nbytes: int, others: int) -> str:
         owners = sorted((h for h in self._holders if h.blocks and h.block_nbytes), key=lambda h: -h.block_nbytes * h.blocks)
         lines = [f"{h.blocks} x {_mib(h.block_nbytes)} for {h.purpose}" for h in owners[:_SHOWN]]
         more = [f"{len(owners) - _SHOWN} others"] if len(owners) > _SHOWN else []
@@ -269,6 +290,7 @@ class Arena:
             if lines
             else "none is held"
         )
+        held += f", and {_mib(others)} by other values" if others else ""
         return (
             f"the intermediate tensors of a run for {holder.purpose} need {_mib(nbytes)}, and {self.setting} "
             f"allows {_mib(self.limit)} in all, of which {held}. Use a smaller batch or a shorter input, fewer runs at "

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from intarsia.machine import fits, in_mib, memory_nbytes
+from intarsia.machine import ACCOUNT, fits, in_mib, memory_nbytes
 
 LEAST = 1 << 18
 MOST_KEPT = 1 << 27
@@ -68,7 +68,7 @@ class ResultMemory:
         nbytes = math.prod(shape) * dtype.itemsize
         if not fits(nbytes):
             raise MemoryError(f"{in_mib(nbytes)} are more than the {in_mib(memory_nbytes())} of this machine")
-        if nbytes >= LEAST and not dtype.hasobject and self.words is not None:
+        if nbytes >= LEAST and not dtype.hasobject and ACCOUNT.get() is None and self.words is not None:
             assert self._lent is not None
             made = self._lent[0]((shape, dtype, nbytes))
             if isinstance(made, np.ndarray):

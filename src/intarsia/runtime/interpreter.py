@@ -62,16 +62,22 @@ def functions() -> np.ndarray | None:
     understand this interpreter's objects."""
     if sys.implementation.name != "cpython" or not _laid_out_as_known():
         return None
+    new, set_base = array_function(_NEW_FROM_DESCR), array_function(_SET_BASE_OBJECT)
+    if not new or not set_base:
+        return None
+    found = [ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in _FUNCTIONS]
+    return lasting(np.array([*found, new, set_base], np.int64))
+
+
+def array_function(place: int) -> int | None:
+    """The address of NumPy's C function at this place of its table; None where it has none."""
     module = next((sys.modules[name] for name in _ARRAYS if name in sys.modules), None)
     capsule = getattr(module, "_ARRAY_API", None)
     if capsule is None:
         return None
-    python = ctypes.pythonapi
-    pointer = python.PyCapsule_GetPointer
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    arrays = (ctypes.c_void_p * (_SET_BASE_OBJECT + 1)).from_address(pointer(capsule, None))
-    found = [ctypes.cast(getattr(python, name), ctypes.c_void_p).value for name in _FUNCTIONS]
-    return lasting(np.array([*found, arrays[_NEW_FROM_DESCR], arrays[_SET_BASE_OBJECT]], np.int64))
+    return (ctypes.c_void_p * (place + 1)).from_address(pointer(capsule, None))[place]
 
 
 def lasting(found: _T) -> _T:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import Fail, IntarsiaError, OutOfMemory
 from intarsia.graph.model import Node
+from intarsia.machine import ACCOUNT
 
 if TYPE_CHECKING:
     from intarsia.codegen.target import Target
@@ -63,6 +64,8 @@ def host_call(node: Node, registry: Callable[[], Registry], target: Target, type
     def called(inputs: Sequence[Any]) -> list[Any]:
         try:
             made = kernel(node, inputs, target)
+            if made is not None and (account := ACCOUNT.get()) is not None:
+                account.check_texts(made)
         except IntarsiaError:
             raise
         except Exception as error:
