@@ -204,9 +204,11 @@ class IOBinding:
             self._ready = None
             try:
                 results = call()
-            except BaseException:
+            except BaseException as error:
                 self._results = []  # the run may have written into them
-                raise
+                if not self._session._recovers(error, self._model):
+                    raise
+                results = None
             if results is not None:
                 self._results = results
                 self._ready = call if call.again is not None else None
@@ -263,6 +265,10 @@ def _run_into(session: InferenceSession, feed: Mapping[str, Any], targets: Mappi
     try:
         made = None if inputs is None else model.run_into(inputs, targets)
     except SizesApart:
+        return None
+    except Exception as error:
+        if not session._recovers(error, model):
+            raise
         return None
     if made is None:
         return None

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from intarsia.device.memory import taken_from_device
-from intarsia.errors import EPFail, IntarsiaError, ModelRequiresCompilation, OutOfMemory, check_outputs
+from intarsia.errors import EPFail, IntarsiaError, ModelRequiresCompilation, OutOfMemory, check_outputs, crashed
 from intarsia.graph import progress
 from intarsia.graph.model import Graph
 from intarsia.ops.layers import using
 from intarsia.ops.registry import Registry
 from intarsia.partition.device import HOST, DeviceTensor, detached
-from intarsia.partition.partition import Copy, Part, Partition, PartitionOptions, label, partition
+from intarsia.partition.partition import Copy, Part, Partition, PartitionOptions, answering, label, partition
 from intarsia.partition.provider import Awaits, BoundCall, CompileContext, ExecutionProvider, FeedCall, Program, RunContext
 from intarsia.profile import Profile, ProfiledNode
 from intarsia.records import dataclass
@@ -201,7 +201,7 @@ class CompiledModel:
             except IntarsiaError:
                 raise
             except Exception as error:
-                raise _crashed(step, error) from error
+                raise crashed(step.provider, f"in {step.name}", error) from error
             if self.profile is not None:
                 self.profile.add("Node", step.name, start, step.event(results))
             for slot, result in zip(step.writes, results, strict=True):
@@ -215,13 +215,6 @@ class CompiledModel:
             value = self._constants[name] if place is None or name in self._constants else values[place]
             results.append(_own(value, inputs, results, name in self._constants))
         return results
-
-
-def _crashed(step: _Step, error: Exception) -> EPFail:
-    """An error that a provider did not mean to raise."""
-    failure = EPFail(f"{step.provider} crashed in {step.name}: {type(error).__name__}: {error}")
-    failure.provider = step.provider
-    return failure
 
 
 def _own(value: Any, inputs: Sequence[Any], results: Sequence[Any], constant: bool) -> Any:
@@ -279,16 +272,23 @@ def compile_model(
 
     Raises:
         NotImplemented: no provider takes a node.
-        EPFail: the last provider that could take a part failed to compile it.
+        EPFail: the last provider that could take a part failed to compile it, or crashed when it was asked what it takes.
     """
     if profile is not None:
         context = replace(context, on_step=profile.add_kernel)
     failed: dict[tuple[str, str], str] = {}
+    given_up: set[str] = set()  # providers that crashed when they were asked
     done: dict[tuple[str, tuple[int, ...]], Program] = {}
     while True:
-        split = partition(graph, providers, options, failed)
-        for provider in providers:
-            provider.divided(split)
+        try:
+            split = _divided(graph, providers, options, failed, given_up)
+        except EPFail as crash:
+            if crash.provider in given_up or crash.provider not in [p.name for p in providers[:-1]]:
+                raise
+            given_up.add(crash.provider)
+            log.warning("%s takes no node, the next provider gets them: %s", crash.provider, crash)
+            failed |= dict.fromkeys(_keys(graph, crash.provider, range(len(graph.nodes))), str(crash))
+            continue
         try:
             return CompiledModel(split, list(_compiled(split.parts, context, done)), profile)
         except _CompileFailure as failure:
@@ -298,9 +298,24 @@ def compile_model(
             log.warning(
                 "%s could not compile %d nodes, the next provider gets them: %s", part.provider.name, len(part.nodes), error
             )
-            for i in part.nodes:
-                output = next((n for n in graph.nodes[i].outputs if n), "")
-                failed[part.provider.name, output] = f"compilation failed: {error}"
+            failed |= dict.fromkeys(_keys(graph, part.provider.name, part.nodes), f"compilation failed: {error}")
+
+
+def _keys(graph: Graph, provider: str, nodes: Iterable[int]) -> list[tuple[str, str]]:
+    """Nodes that a provider does not get, as `partition` wants them named."""
+    return [(provider, next((n for n in graph.nodes[i].outputs if n), "")) for i in nodes]
+
+
+def _divided(
+    graph: Graph, providers: Sequence[ExecutionProvider], options: PartitionOptions, failed: Mapping[tuple[str, str], str],
+    given_up: Collection[str],
+) -> Partition:  # fmt: skip
+    """The partition, which all providers were told of but those that `given_up` names."""
+    split = partition(graph, providers, options, failed)
+    for provider in (p for p in providers if p.name not in given_up):
+        with answering(provider, "when it was told how the model is divided"):
+            provider.divided(split)
+    return split
 
 
 class _CompileFailure(Exception):
@@ -345,9 +360,8 @@ def _compiled(
                     raise OutOfMemory(
                         f"{part.provider.name}: part {part.index} (first node {first!r}) cannot be compiled: {error}"
                     ) from error
-                where = f"{part.provider.name} crashed while it compiled part {part.index} (first node "
-                where += f"{label(part.graph.nodes[0])!r}): {type(error).__name__}: {error}"
-                raise _CompileFailure(part, EPFail(where)) from error
+                when = f"while it compiled part {part.index} (first node {label(part.graph.nodes[0])!r})"
+                raise _CompileFailure(part, crashed(part.provider.name, when, error)) from error
         program = done[key]
         if set(program.inputs) - set(part.graph.input_names()) or set(part.graph.output_names()) - set(program.outputs):
             raise EPFail(

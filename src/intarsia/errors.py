@@ -129,6 +129,13 @@ class EPFail(IntarsiaError):
     provider: str = ""
 
 
+def crashed(provider: str, when: str, error: Exception) -> EPFail:
+    """The error for one that a provider did not mean to raise."""
+    failure = EPFail(f"{provider} crashed {when}: {type(error).__name__}: {error}")
+    failure.provider = provider
+    return failure
+
+
 class DeviceLost(EPFail):
     """A device was reset, removed or stopped working; what was in its memory is gone."""
 

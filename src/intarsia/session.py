@@ -14,7 +14,7 @@ from weakref import ref
 from intarsia import background, forks
 from intarsia.background import Underway
 from intarsia.direct import DirectModel
-from intarsia.errors import EPFail, Fail, InvalidArgument, WrongType, nearest
+from intarsia.errors import EPFail, Fail, IntarsiaError, InvalidArgument, WrongType, crashed, nearest
 from intarsia.faults import CURRENT_RUN
 from intarsia.feeds import FeedReader, SizesDiffer, out_of_ort_values
 from intarsia.graph import progress
@@ -433,8 +433,16 @@ class InferenceSession(SessionApi, SessionDebug):
             graph = pinned(self._graph(), inputs) if model is self._model else None
             if graph is None:
                 raise
+        except (IntarsiaError, MemoryError):
+            raise
+        except Exception as error:
+            raise self._crash_of(model, error) from error
         key = ("pinned", *(str(getattr(x, "shape", "")) for x in inputs))
-        return self._made(key, lambda: graph)[0].run(inputs, run)
+        return self._run_model(self._made(key, lambda: graph)[0], inputs, run)
+
+    def _crash_of(self, model: AnyModel, error: Exception) -> EPFail:
+        """The error for one that the provider of a whole model did not mean to raise."""
+        return crashed(self._provider_of(model) or "A provider", "in a run", error)
 
     def _note_shapes(self, model: AnyModel, inputs: Sequence[Any]) -> None:
         """After a plain run: where the shapes are those of the one before, later ones go by a native function for these, if
@@ -464,14 +472,29 @@ class InferenceSession(SessionApi, SessionDebug):
             self._fall_back(error, model)
         return self.run(output_names, input_feed, run_options)
 
+    def _recovers(self, error: BaseException, model: AnyModel) -> bool:
+        """After an error in a run of `model`: whether a provider failed or crashed and the session was made anew without it.
+
+        Raises:
+            EPFail: it failed or crashed, and no other may take its place.
+        """
+        meant = isinstance(error, IntarsiaError | MemoryError) and not isinstance(error, EPFail)
+        if meant or not isinstance(error, Exception):
+            return False
+        self._fall_back(error if isinstance(error, EPFail) else self._crash_of(model, error), model)
+        return True
+
+    def _provider_of(self, model: AnyModel) -> str:
+        """The provider that has a whole model, "" where there are several."""
+        parts = () if isinstance(model, (DirectModel, Underway)) else model.partition.parts
+        return parts[0].provider.name if len(parts) == 1 else "" if parts else self._providers[0]
+
     def _fall_back(self, error: EPFail, model: AnyModel) -> None:
         """Make the session anew without the provider that failed in a run of `model`; raises `error` where that may not be."""
         with self._fallback_lock:
             if model is not self._model and not any(model is m for m, _ in self._variants.values()):
                 return  # another thread's run has failed too, and the session is a new one already
-            parts = () if isinstance(model, (DirectModel, Underway)) else model.partition.parts
-            only = parts[0].provider.name if len(parts) == 1 else "" if parts else self._providers[0]
-            failed = error.provider or only
+            failed = error.provider or self._provider_of(model)
             left: list[Any] = [c.argument for c in self._choices if c.name != failed and not c.implied]
             allowed = self._fallback_mode == "warn" or (self._fallback_mode == "listed" and left)
             if not self._enable_fallback or not failed or failed == CPU or not allowed:
@@ -503,6 +526,10 @@ class InferenceSession(SessionApi, SessionDebug):
                 results = self._run_model(model, inputs, run)
             else:
                 results = model.run_some(wanted, inputs, run, stay)
+        except (IntarsiaError, MemoryError):
+            raise
+        except Exception as error:
+            raise self._crash_of(model, error) from error
         finally:
             CURRENT_RUN.reset(token)
         if self._sess_options.untrusted:

@@ -43,6 +43,13 @@ class DType(enum.IntEnum):
     FLOAT6E2M3 = 27
     FLOAT6E3M2 = 28
 
+    def __str__(self) -> str:
+        """As NumPy says it: float32, not the number 1."""
+        return "undefined" if self is DType.UNDEFINED else "str" if self is DType.STRING else self.numpy.name
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
     @cached_property
     def numpy(self) -> np.dtype:
         """The NumPy dtype of one element in memory (ml_dtypes' for types NumPy lacks; object for strings)."""

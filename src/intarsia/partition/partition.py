@@ -8,11 +8,13 @@ it saves, unless it takes the whole graph or `PartitionOptions` says so. Every r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 from functools import cached_property
 
 from intarsia import errors
-from intarsia.errors import EPFail
+from intarsia.errors import EPFail, IntarsiaError, crashed
+from intarsia.graph import progress
 from intarsia.graph.model import Graph, Node, Value
 from intarsia.partition import cost
 from intarsia.partition.capability import ComputeCapability, KernelLookup, Support
@@ -128,6 +130,22 @@ def label(node: Node) -> str:
     return node.name or next((n for n in node.outputs if n), node.op_type)
 
 
+@contextmanager
+def answering(provider: ExecutionProvider, when: str) -> Iterator[None]:
+    """Errors that a provider did not mean to raise inside become EPFail with its name."""
+    try:
+        yield
+    except EPFail as error:
+        error.provider = error.provider or provider.name
+        raise
+    except IntarsiaError:
+        raise
+    except Exception as error:
+        if progress.stopped_by(error):
+            raise
+        raise crashed(provider.name, when, error) from error
+
+
 def partition(
     graph: Graph,
     providers: Sequence[ExecutionProvider],
@@ -211,15 +229,29 @@ class _Partitioner:
             owner[i] = p
         for p, provider in enumerate(self.providers):
             denied = self._denied(p, owner)
-            registry = provider.get_kernel_registry()
-            lookup = KernelLookup(self.graph, registry, frozenset(owner) | {i for i in denied if i not in owner})
-            for capability in provider.get_capability(self.graph, lookup):
+            for capability in self._capabilities(provider, owner, denied):
                 units += self._claim(p, capability, units, owner, denied, refused)
             for i in range(len(self.graph.nodes)):
                 if owner.get(i) != p and (p, i) not in refused:
                     refused[p, i] = self._answer(p, i, owner, denied)
         self._require_all(owner, refused)
         return units, refused
+
+    def _capabilities(
+        self, provider: ExecutionProvider, owner: Mapping[int, int], denied: Mapping[int, Support]
+    ) -> list[ComputeCapability]:
+        """What a provider offers to take; it is not asked where it may take nothing."""
+        if len(denied) == len(self.graph.nodes):
+            return []
+        with answering(provider, "when it was asked what it takes"):
+            registry = provider.get_kernel_registry()
+            lookup = KernelLookup(self.graph, registry, frozenset(owner) | {i for i in denied if i not in owner})
+            return list(provider.get_capability(self.graph, lookup))
+
+    def _supports(self, provider: ExecutionProvider, i: int) -> Support:
+        node = self.graph.nodes[i]
+        with answering(provider, f"when it was asked about node {label(node)!r} ({node.qualified_op})"):
+            return provider.supports(node, self.graph)
 
     def _denied(self, p: int, owner: Mapping[int, int]) -> dict[int, Support]:
         """Nodes that the framework does not offer to provider `p`."""
@@ -267,7 +299,7 @@ class _Partitioner:
         """Why provider `p` does not run node `i`."""
         if i in denied:
             return denied[i]
-        found = self.providers[p].supports(self.graph.nodes[i], self.graph)
+        found = self._supports(self.providers[p], i)
         if not found:
             return found
         if i in owner:
@@ -321,7 +353,7 @@ class _Partitioner:
         """Whether later providers in host memory take all of `nodes`."""
         later = [(q, provider) for q, provider in enumerate(self.providers) if q > p and provider.device.host]
         return all(
-            any((q, i) not in self.denied and provider.supports(self.graph.nodes[i], self.graph) for q, provider in later)
+            any((q, i) not in self.denied and self._supports(provider, i) for q, provider in later)
             for i in nodes
         )
 
