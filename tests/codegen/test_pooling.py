@@ -132,6 +132,19 @@ def test_global_pool(batch: int, pixels: int, channels: int, dtype: DType, opera
         t.check_margin(whole)
 
 
+@pytest.mark.parametrize("pixels", [1, 2, 7])
+def test_global_pool_keeps_nan(pixels: int) -> None:
+    """Wherever it is, in whole vectors of channels and in the rest."""
+    for at in range(pixels):
+        x = t.random(np.random.default_rng(2), 1, pixels, 70)
+        x[0, at, ::3] = np.nan
+        spec = GlobalPoolSpec("max", DType.FLOAT)
+        y, _ = t.guarded((1, 70))
+        args = pooling.global_pool_args(spec, x=x.ctypes.data, y=y.ctypes.data, batch=1, pixels=pixels, channels=70)
+        t.run(pooling.global_pool_text(spec, t.host()), args, 1)
+        np.testing.assert_array_equal(y, x.max(1))
+
+
 def test_global_pool_epilogue() -> None:
     rng = np.random.default_rng(3)
     x, bias, residual, factor = t.random(rng, 2, 9, 75), t.random(rng, 75), t.random(rng, 2, 75), t.random(rng, 1)

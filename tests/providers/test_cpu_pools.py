@@ -47,6 +47,23 @@ def test_max_pool(case: tuple[int, ...], is_open: bool) -> None:
     np.testing.assert_array_equal(run("MaxPool", attributes, is_open, shape, x), expected)
 
 
+@pytest.mark.parametrize(
+    "pool", ["MaxPool <kernel_shape = [3, 3], strides = [2, 2]>", "MaxPool <kernel_shape = [2, 2]>", "GlobalMaxPool"]
+)
+@pytest.mark.parametrize("sizes", ["1, 16, 12, 12", "n, 16, h, w"])
+def test_nan_in_the_layout_of_convolutions(sizes: str, pool: str) -> None:
+    """Between convolutions pools work with channels as neighbours in memory, by kernels of their own."""
+    text = f"g (float[{sizes}] x) => (float[a, b, c, d] y) {{ p = Conv(x, v) q = {pool} (p) y = Conv(q, v) }}"
+    x = normal(1, 16, 12, 12)
+    x[0, [3, 4, 5], [5, 0, 11], [7, 0, 11]] = np.nan
+    v = np.eye(16, dtype=np.float32).reshape(16, 16, 1, 1)
+    found = session_of(text, {"v": v}, header='<ir_version: 8, opset_import: ["" : 19]>').run(None, {"x": x})[0]
+    kernel = x.shape[2] if pool == "GlobalMaxPool" else int(pool.split("[")[1][0])
+    pooled = torch.nn.functional.max_pool2d(torch.from_numpy(x), kernel, 2 if kernel == 3 else 1)
+    expected = torch.nn.functional.conv2d(pooled, torch.from_numpy(v)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 @pytest.mark.parametrize("is_open", [False, True])
 @pytest.mark.parametrize("counted", [0, 1])
 @pytest.mark.parametrize("case", [c for c in CASES if c[3] == 1], ids=str)

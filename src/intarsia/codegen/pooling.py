@@ -134,9 +134,11 @@ class _GlobalPool:
             self._store(total, y, index, body.add(channel, j * lanes), mask)
 
     def _combine(self, a: Value, b: Value) -> Value:
+        builder = self.body.b
         if self.spec.operation == "average":
-            return self.body.b.fadd(a, b)
-        return self.body.b.select(self.body.b.fcmp_ordered(">", b, a), b, a)
+            return builder.fadd(a, b)
+        picked = builder.select(builder.fcmp_ordered(">", b, a), b, a)  # NaN of a stays
+        return builder.select(builder.fcmp_unordered("uno", b, b), b, picked)
 
     def _store(self, value: Value, y: Value, index: Value, channel: Value, mask: Value | None) -> None:
         body, finish = self.body, self.finish

@@ -395,7 +395,7 @@ class Window:
                 if self.spec.operation == "multiply":
                     state[p] = body.fma(value, weights[x], state[p], dtype, self.lanes)
                 elif self.spec.operation == "max":
-                    state[p] = body.b.select(self._greater(value, state[p]), value, state[p])
+                    state[p] = self._larger(value, state[p])
                 else:
                     state[p] = body.b.fadd(state[p], value)
 
@@ -405,11 +405,13 @@ class Window:
         vector = body.mul(offset, math.prod(self.kernel))
         return body.at(self.v["weights"], vector, body.mul(position, self.lanes * self.size))
 
-    def _greater(self, x: Value, y: Value) -> Value:
+    def _larger(self, x: Value, y: Value) -> Value:
+        """The larger of two, NaN where either is."""
         b, dtype = self.body.b, self.spec.dtype
         if dtype.is_floating:
-            return b.fcmp_ordered(">", x, y)
-        return (b.icmp_signed if dtype is DType.INT8 else b.icmp_unsigned)(">", x, y)
+            picked = b.select(b.fcmp_ordered(">", x, y), x, y)  # NaN of y stays
+            return b.select(b.fcmp_unordered("uno", x, x), x, picked)
+        return b.select((b.icmp_signed if dtype is DType.INT8 else b.icmp_unsigned)(">", x, y), x, y)
 
     def _write(
         self, state: list[Value], channel: Value, column: Value, start: Value, mask: Value | None, guarded: bool
