@@ -116,7 +116,7 @@ def grid_sampled(
     rank = X.rank - 2
     if grid.rank != X.rank:
         raise k.DefinitionError(f"grid is {grid!r}; expected [N, ..., {rank}] of rank {X.rank}")
-    k.require_equal(grid.shape[-1], rank, f"grid is {grid!r}, expected [N, ..., {rank}]: its last axis")
+    k.require_equal(grid.shape[-1], rank, f"grid is {grid!r}; expected [N, ..., {rank}] of rank {X.rank}")
     if grid.shape[-1] != rank:
         grid = k.reshape(grid, (*grid.shape[:-1], rank))
     if grid.shape[0] != X.shape[0]:
