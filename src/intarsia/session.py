@@ -25,7 +25,7 @@ from intarsia.maker import Maker
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.device import DeviceTensor
 from intarsia.partition.provider import CompileContext, ExecutionProvider, RunContext
-from intarsia.plan.constraints import SizesApart
+from intarsia.plan.constraints import BranchApart, SizesApart
 from intarsia.providers.fallback import check_taken, fallback_mode, report
 from intarsia.providers.options import option_texts, values_of
 from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, resolve
@@ -33,7 +33,7 @@ from intarsia.session_api import CREATION_TIMEOUT, SessionApi, context_of, limit
 from intarsia.session_debug import SessionDebug
 from intarsia.session_reports import SHRINKAGE, arena_of
 from intarsia.signature import ModelMetadata, NodeArg
-from intarsia.size_branches import SizeBranches, hosted, pinned
+from intarsia.size_branches import SizeBranches, hosted, pinned, with_branches_apart
 from intarsia.warm import Signature, Start, WarmStart, identity, warm_start
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from intarsia.partition.arena import Arena
     from intarsia.profile import Profile
 
+_BRANCHES_APART = ("", "branches apart")
 _OWN_SIZES = ("", "own sizes")  # the key of a variant; others are names of initializers
 _PATIENCE = 100  # runs
 _KEYWORDS = ("disabled_optimizers", "enable_fallback", "new_ops", "read_config_from_model")
@@ -429,6 +430,10 @@ class InferenceSession(SessionApi, SessionDebug):
         """All outputs. Where the model is not made for such sizes, one is made in which they are numbers."""
         try:
             return model.run(inputs, run)
+        except BranchApart:
+            if model is not self._model:
+                raise
+            return self._made(_BRANCHES_APART, lambda: with_branches_apart(self._graph()))[0].run(inputs, run)
         except SizesApart:
             graph = pinned(self._graph(), inputs) if model is self._model else None
             if graph is None:

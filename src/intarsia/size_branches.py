@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ import numpy as np
 from intarsia.graph.dims import Dim, Expr, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType
+from intarsia.plan.constraints import BRANCHES_APART
 
 if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel
@@ -85,6 +87,17 @@ def without(graph: Graph, choices: dict[str, bool]) -> Graph:
     for name, chosen in choices.items():
         shape = getattr(graph.types.get(name), "shape", None) or ()
         out.constants[name] = Constant.of(name, np.full(shape, chosen), "a comparison of sizes")
+    return out
+
+
+def with_branches_apart(graph: Graph) -> Graph:
+    """The graph whose branches are programs of their own, wherever it has an If."""
+    out = graph.clone()
+    out.functions = {key: replace(f, nodes=[node.copy() for node in f.nodes]) for key, f in graph.functions.items()}
+    for node in (*out.nodes, *(node for function in out.functions.values() for node in function.nodes)):
+        node.attributes = {n: with_branches_apart(v) if isinstance(v, Graph) else v for n, v in node.attributes.items()}
+        if _is_if(node):
+            node.attributes[BRANCHES_APART] = 1
     return out
 
 

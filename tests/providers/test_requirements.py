@@ -347,6 +347,38 @@ def test_a_loop_that_captures_an_element_of_another_shape(shape: tuple[int, ...]
         session.run(None, {**feed, "q": [np.ones(shape, np.float32)]})
 
 
+# --- branches ---
+
+BRANCHES = """g (bool c, float[n, 8, t] x) => (y) {
+    a = Relu (x) b = If <then_branch = near () => (float[p, q, r] u) { u = Conv <pads = [1, 1]> (a, three) },
+    else_branch = far () => (float[p2, q2, r2] v) { w = Conv (a, five) v = Pad (w, pads) }> (c) y = Exp (b) }"""
+IN_A_FUNCTION = """g (bool c, float[n, 8, t] x) => (y) { y = size.test.Branch (c, x, three, five, pads) }
+    <domain: "size.test", opset_import: ["": 21]> Branch (c, x, three, five, pads) => (y) {
+    a = Relu (x) b = If <then_branch = near () => (u) { u = Conv <pads = [1, 1]> (a, three) },
+    else_branch = far () => (v) { w = Conv (a, five) v = Pad (w, pads) }> (c) y = Exp (b) }"""
+
+
+@pytest.mark.parametrize("text", [BRANCHES, IN_A_FUNCTION], ids=["graph", "function"])
+def test_what_a_branch_asks_counts_where_it_is_taken(text: str) -> None:
+    """The other branch's kernel may span more than there is. Where both fit, both are native."""
+    constants = {
+        "three": np.full((8, 8, 3), 0.01, np.float32), "five": np.full((8, 8, 5), 0.01, np.float32),
+        "pads": np.array([0, 0, 2, 0, 0, 2]),
+    }  # fmt: skip
+    compiled, reference = (session_of(text, provider, **constants) for provider in PROVIDERS)
+    assert [node.kind for node in compiled.explain().nodes] == ["compiled"] * 3
+    for length in (16, 9, 4, 1, 16, 3, 5):
+        x = np.random.default_rng(length).standard_normal((2, 8, length), dtype=np.float32)
+        for near in (True, False):
+            feed = {"c": np.array(near), "x": x}
+            if near or length >= 5:
+                np.testing.assert_allclose(compiled.run(None, feed)[0], reference.run(None, feed)[0], rtol=1e-5)
+            else:
+                for session in (compiled, reference):
+                    with pytest.raises(InvalidArgument, match=r"Conv.*kernel spans"):
+                        session.run(None, feed)
+
+
 # --- how it is shown ---
 
 

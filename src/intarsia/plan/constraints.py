@@ -16,9 +16,17 @@ _SHOWN = 60  # characters of a size that a message writes out
 _MOST_STRIDE = 1 << 63  # NumPy counts bytes in 63 bits, for empty arrays too
 
 
+BRANCHES_APART = "_branches_apart"  # an attribute of an If whose branches are programs of their own
+
+
 class SizesApart(NodeFailed):
     """Sizes for which a node computes something else than for most, which the kernels were made for: where they are those of
     inputs, the session has a graph made in which they are numbers."""
+
+
+class BranchApart(SizesApart):
+    """Sizes for which a branch that may not be taken has no result: the session has a graph made whose branches are programs of
+    their own, each bound when it is taken."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +35,7 @@ class Constraint:
 
     `kind` is "equal", "broadcast" (the first may be 1), "least" (the first is at least as large as the second) or "divisor"
     (the first, by which a node divides, is not 0; the second is how many quotients there are). `what`: whose sizes they are, in
-    messages. `apart`: other sizes are no error, but ask for kernels of their own.
+    messages. `apart`: other sizes are no error, but ask for kernels of their own; `branch`: they are an error of a branch only.
     """
 
     kind: str
@@ -36,6 +44,7 @@ class Constraint:
     where: str
     apart: bool = False
     what: str = ""
+    branch: bool = False
 
     def __str__(self) -> str:
         left, right = _shown(self.left), _shown(self.right)
@@ -46,29 +55,30 @@ class Constraint:
         return f"{text} ({self.what})" if self.what else text
 
     def check(self, env: Mapping[str, int]) -> None:
+        """Raises SizesApart for sizes that ask for other kernels, and NodeFailed for those that are an error."""
+        kind = BranchApart if self.branch else SizesApart if self.apart else NodeFailed
         try:
             left, right = evaluate(self.left, env), evaluate(self.right, env)
         except (ValueError, ZeroDivisionError) as error:
-            raise NodeFailed(f"{self.where}: {error}") from None
-        if holds(self.kind, left, right):
-            return
+            raise kind(f"{self.where}: {error}") from None
+        if not holds(self.kind, left, right):
+            raise kind(f"{self.where}: {self._wrong(left, right, env)}")
+
+    def _wrong(self, left: int, right: int, env: Mapping[str, int]) -> str:
         if self.kind == "divisor":
-            raise NodeFailed(f"{self.where}: the size {self.left} is 0: {DIVISOR_IS_ZERO}")
+            return f"the size {self.left} is 0: {DIVISOR_IS_ZERO}"
         if self.apart:
-            raise SizesApart(f"{self.where}: its window spans {right} elements of an axis that has {left} with its pads")
-        where = f"{self.where}: {self.what}" if self.what else self.where
+            return f"its window spans {right} elements of an axis that has {left} with its pads"
         sizes = ", ".join(f"{n} = {env[n]}" for n in sorted(symbols_of(self.left) | symbols_of(self.right)))
         if self.what:
             verb = {"broadcast": "1 or ", "least": "at least ", "equal": ""}[self.kind]
-            raise NodeFailed(f"{where}: got {left}, expected {verb}{right}, with {sizes}")
+            return f"{self.what}: got {left}, expected {verb}{right}, with {sizes}"
         if self.kind == "least":
-            raise NodeFailed(f"{where}: a dimension of size {left} ({self.left}) must be at least {right}")
+            return f"a dimension of size {left} ({self.left}) must be at least {right}"
         verb = "broadcast to" if self.kind == "broadcast" else "equal"
         if max(len(str(self.left)), len(str(self.right))) <= _SHOWN:
-            raise NodeFailed(
-                f"{where}: a dimension of size {left} ({self.left}) must {verb} one of size {right} ({self.right})"
-            )
-        raise NodeFailed(f"{where}: the shapes of its inputs do not fit together, with {sizes}: {left} must {verb} {right}")
+            return f"a dimension of size {left} ({self.left}) must {verb} one of size {right} ({self.right})"
+        return f"the shapes of its inputs do not fit together, with {sizes}: {left} must {verb} {right}"
 
 
 def _shown(d: Dim) -> str:

@@ -29,7 +29,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.kernel import lang as k
 from intarsia.ops.control import trip_type
-from intarsia.plan.constraints import Constraint
+from intarsia.plan.constraints import BRANCHES_APART, Constraint
 from intarsia.plan.segment import Buffer, Segment
 from intarsia.plan.step import STATUS, Argument, Below, Jump, Ref, Renamed, Sizes, Step
 from intarsia.providers.cpu.executable import Executable
@@ -74,7 +74,7 @@ class Spliced:
 
 def spliced(node: Node, around: Surroundings) -> Spliced | None:
     """The node's steps, or None where it needs Python."""
-    if node.domain or node.op_type not in CONTROL:
+    if node.domain or node.op_type not in CONTROL or node.attributes.get(BRANCHES_APART):
         return None
     try:
         splicer = _Splicer(node, around)
@@ -133,8 +133,7 @@ class _Splicer:
         wanted = [self._type(name) if name else None for name in self.node.outputs]
         if any(len(body.types) != len(wanted) for body in branches):
             raise _NeedsPython
-        if self.constraints:  # they need not hold where the other branch runs
-            raise _NeedsPython
+        self.constraints = [replace(c, branch=True) for c in self.constraints]  # they need not hold where the other branch runs
         for body in branches:
             if any(want is not None and have != want for have, want in zip(body.types, wanted, strict=True)):
                 raise _NeedsPython
