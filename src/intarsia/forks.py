@@ -57,6 +57,7 @@ def held_lock(rank: int) -> Any:
 class _Fork:
     """The one that is going on."""
 
+    going_on = False
     alone = True  # whether no other thread is there
     inside = False  # whether the forking thread is in the middle of the package's code
     holds_imports = False
@@ -102,6 +103,9 @@ def _others_import() -> bool:
 
 def _before() -> None:
     """Take what is held meanwhile; wait for imports, and keep others from beginning."""
+    if _Fork.going_on:
+        return
+    _Fork.going_on = True
     end = time.monotonic() + _PATIENCE_SECONDS
     _Fork.taken = tuple(each for _, each in _held if each.acquire(timeout=max(0.0, end - time.monotonic())))
     _Fork.alone = len(sys._current_frames()) == 1
@@ -125,9 +129,12 @@ def _after() -> None:
     for each in reversed(_Fork.taken):
         each.release()
     _Fork.taken = ()
+    _Fork.going_on = False
 
 
 def _after_in_child() -> None:
+    if not _Fork.going_on:
+        return
     taken = _Fork.taken
     _after()
     if _Fork.alone or _Fork.inside:
@@ -149,5 +156,13 @@ def _free_properties() -> None:
                             member.lock = threading.RLock()  # type: ignore[attr-defined]
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)
+def go_first() -> None:
+    """Let what is done here before a fork be done before what others, who said so earlier, do: the last to say so is the first.
+
+    A thread pool's module takes a lock of its own before a fork, for which a thread would wait that compiles under a held lock.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)
+
+
+go_first()

@@ -1,6 +1,5 @@
 """Matrices as panels: what lies where, whatever the pieces in which they are read, and mapped files that are let go."""
 
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,17 +30,3 @@ def test_pieces_make_the_same_panels(k: int, n: int, nbytes: int, monkeypatch: p
     for b in (batch, batch.swapaxes(1, 2).copy().swapaxes(1, 2), batch[:, ::-1], batch[..., ::-1]):
         packed = pack.pack_matrix(b, t.tile())
         np.testing.assert_array_equal(packed, [_elements(matrix, t.tile()) for matrix in b])
-
-
-@pytest.mark.parametrize("transposed", [False, True])
-def test_a_mapped_matrix_is_let_go_piece_by_piece(transposed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    b = t.random(np.random.default_rng(0), 512, 512)
-    (tmp_path / "weights").write_bytes(b.tobytes())
-    mapped = np.memmap(tmp_path / "weights", np.float32, "r", shape=b.shape)
-    released: list[int] = []
-    release = pack.release_pages
-    monkeypatch.setattr(pack, "_PIECE_NBYTES", b.nbytes // 8)
-    monkeypatch.setattr(pack, "release_pages", lambda piece: released.append(release(piece)))
-    packed = pack.pack_matrix(mapped.T if transposed else mapped, t.tile())
-    np.testing.assert_array_equal(packed, _elements(b.T if transposed else b, t.tile()))
-    assert len(released) >= 8 and sum(released) > b.nbytes * 0.7 and max(released) <= b.nbytes // 4

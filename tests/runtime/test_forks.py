@@ -163,6 +163,32 @@ def test_what_is_held_while_a_process_forks() -> None:
 
 
 @forking
+def test_a_fork_while_kernels_are_handed_to_threads() -> None:
+    """The lock that a thread pool's module takes before a fork is not held while this process waits for the engine's."""
+    code = """
+from intarsia.codegen import engine
+from concurrent.futures import ThreadPoolExecutor
+entered = threading.Event()
+def work():
+    with engine._lock, ThreadPoolExecutor(1) as pool:
+        entered.set()
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            pool.submit(time.sleep, 0).result()
+thread = threading.Thread(target=work)
+thread.start()
+entered.wait()
+start = time.monotonic()
+child = os.fork()
+if child == 0:
+    os._exit(0 if engine._lock.acquire(timeout=5) else 1)
+print(time.monotonic() - start < 20, os.waitpid(child, 0)[1])
+thread.join()
+"""
+    assert run(code).stdout.split() == ["True", "0"]
+
+
+@forking
 def test_a_fork_waits_for_an_import(tmp_path: Path) -> None:
     (tmp_path / "slowly.py").write_text("import time\ntime.sleep(0.5)\n")
     code = f"""

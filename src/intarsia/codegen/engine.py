@@ -10,6 +10,7 @@ so that a warm start reads one file. Loaded code lives as long as the process: a
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # before `forks.go_first`
 import ctypes
 import functools
 import heapq
@@ -257,6 +258,7 @@ class Engine:
 
 # One lock for all engines: held across a fork, so that no child starts in the middle of a compilation.
 _lock = forks.held_lock(2)
+forks.go_first()
 
 _engines: dict[tuple[Target, DiskCache], Engine] = {}
 
@@ -303,10 +305,8 @@ class Compilation:
     """
 
     def __init__(self, engine: Engine, optimize: bool = True) -> None:
-        from concurrent.futures import ThreadPoolExecutor
-
         self.engine, self._optimize = engine, optimize
-        self._threads = ThreadPoolExecutor(at_once(), thread_name_prefix="intarsia-compile")
+        self._threads = concurrent.futures.thread.ThreadPoolExecutor(at_once(), thread_name_prefix="intarsia-compile")
         self._codes: dict[str, Future[bytes]] = {}
         self._waiting: list[tuple[float, int, KernelText, Future[bytes]]] = []  # a heap: what takes longest is first
         self._serial = itertools.count()

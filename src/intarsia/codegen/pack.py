@@ -17,7 +17,6 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.microkernel import Tile, load_wide, tile_of
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.graph.mapped import release_pages
 from intarsia.records import dataclass
 
 _PIECE_NBYTES = 16 << 20  # of a matrix that is packed
@@ -36,8 +35,7 @@ def packed_nbytes(k: int, n: int, tile: Tile) -> int:
 def pack_matrix(b: np.ndarray, tile: Tile) -> np.ndarray:
     """Pack [..., K, N] (any strides) into panels: [..., K * padded N] of the same dtype, contiguous and 64-byte aligned.
 
-    A large matrix of a mapped file is read piece by piece, and the pages of each piece are given back, so that it and its
-    panels are never in memory together.
+    A large matrix is read piece by piece, of bytes that lie close together.
     """
     *batch, k, n = b.shape
     out = aligned_zeros((*batch, k * padded_columns(n, tile)), b.dtype)
@@ -48,7 +46,6 @@ def pack_matrix(b: np.ndarray, tile: Tile) -> np.ndarray:
         piece = b[..., rows, panels.start * tile.width : panels.stop * tile.width]
         split = piece.reshape(*batch, piece.shape[-2], panels.stop - panels.start, tile.width)
         head[..., panels, rows, :] = np.moveaxis(split, -3, -2)
-        release_pages(piece)
     if rest:
         tail[..., :rest] = b[..., full * tile.width :]
     return out

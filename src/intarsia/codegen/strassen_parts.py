@@ -14,7 +14,6 @@ from intarsia.codegen.engine import KernelText
 from intarsia.codegen.microkernel import Micro, Tile, switched, tiled_rows
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.graph.mapped import release_pages
 
 SUMMING = ("p", "i", "p", "p", "p", "i", "i", "p", "i", "p", "i", "i", "i")
 SUMS = 5  # of A
@@ -152,7 +151,6 @@ def alike_panels(matrix: np.ndarray, tile: Tile) -> np.ndarray:
         numbers = np.square(piece, dtype=np.float64)
         squares[columns] += numbers.sum(0)
         largest[columns] = np.maximum(largest[columns], numbers.max(0, initial=0))
-        release_pages(piece)  # a mapped file's are not in memory together, nor with the panels
     sums = squares[: pairs * 2 * tile.width].reshape(pairs, 2, tile.width)
     most = largest[: pairs * 2 * tile.width].reshape(pairs, 2, tile.width).max(1)
     less, more = sums.min(1), sums.max(1)
