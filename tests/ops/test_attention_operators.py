@@ -334,13 +334,6 @@ BYTES = np.ones((4, 4), np.uint8)
             "with do_rotary needs cos_cache and sin_cache",
         ),
         (
-            "RotaryEmbedding",
-            MICROSOFT,
-            [floats(1, 2, 4), np.array([0]), floats(3, 2), floats(3, 2)],
-            {"scale": 2.0},
-            "takes is_packed_batching 0 and scale 1",
-        ),
-        (
             "DecoderMaskedSelfAttention",
             MICROSOFT,
             [floats(1, 1, 4), floats(4, 12), floats(12), None, floats(2, 1, 2, 3, 2), None, None],

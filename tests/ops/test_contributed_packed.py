@@ -243,8 +243,6 @@ def test_refusals() -> None:
         run("MRotaryEmbedding", [normal(1, 1, 2, 4), places, cache, cache], mrope_section=[1, 1, 1])
     with pytest.raises(InvalidGraph, match="mrope_layout is 2; expected 0 or 1"):
         run("MRotaryEmbedding", [normal(1, 1, 2, 4), places, cache, cache], mrope_section=[1, 1, 0], mrope_layout=2)
-    with pytest.raises(InvalidGraph, match="takes is_packed_batching 0 and scale 1"):
-        run("MRotaryEmbedding", [normal(1, 1, 2, 4), places, cache, cache], mrope_section=[1, 1, 0], is_packed_batching=1)
     gate = [normal(1, 2, 3, 4), normal(1, 2, 3, 4), normal(1, 2, 4), normal(3, 4), normal(3, 4)]
     with pytest.raises(InvalidGraph, match="gated_value_normed needs the input conv_norm_scale"):
         run("EngramGate", gate, outputs=2)

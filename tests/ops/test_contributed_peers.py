@@ -526,6 +526,19 @@ def attention_cases() -> list[Case]:
             )
             for layout in (0, 1)
         ],
+        *[
+            Case("RotaryEmbedding", [normal(2, 3, 16), np.arange(6).reshape(2, 3), normal(12, 4), normal(12, 4)], more)
+            for more in ({"scale": 2.0}, {"is_packed_batching": 1}, {"scale": 0.5, "num_heads": 2})
+        ],
+        *[
+            Case(
+                "MRotaryEmbedding",
+                [normal(2, 5, 16), RNG.integers(0, 9, (3, 2, 5)), normal(10, 2), normal(10, 2)],
+                {"num_heads": 2, "mrope_section": [1, 1, 0], "rotary_embedding_dim": 4, **more},
+            )
+            for more in ({"scale": 2.0}, {"is_packed_batching": 1, "scale": 0.25})
+        ],
+        Case("SkipSimplifiedLayerNormalization", [normal(2, 3, 8), normal(2, 3, 8), normal(8), normal(8)], {}, [1] * 4),
         Case(
             "EngramGate",
             [normal(2, 3, 2, 8), normal(2, 3, 2, 8), normal(2, 3, 8), normal(2, 8), normal(2, 8), normal(2, 8)],

@@ -27,8 +27,7 @@ def rotary_embedding(
     input: Tensor, position_ids: Tensor, cos_cache: Tensor, sin_cache: Tensor, *, interleaved: int = 0,
     is_packed_batching: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0,
 ) -> Tensor:  # fmt: skip
-    if is_packed_batching or scale != 1.0:
-        raise k.DefinitionError(f"RotaryEmbedding takes is_packed_batching 0 and scale 1, got {is_packed_batching} and {scale}")
+    """`is_packed_batching` and `scale` count for nothing, as in onnxruntime's kernels."""
     if input.rank == 4:
         x = input
     elif num_heads:

@@ -87,11 +87,8 @@ def m_rotary_embedding(
     is_packed_batching: int = 0, mrope_layout: int = 0, mrope_section: Sequence[int], num_heads: int = 0,
     rotary_embedding_dim: int = 0, scale: float = 1.0,
 ) -> Tensor:  # fmt: skip
-    """RotaryEmbedding by positions in time, height and width [3, batch, sequence], each for its sections of the angles."""
-    if is_packed_batching or scale != 1.0:
-        raise k.DefinitionError(
-            f"MRotaryEmbedding takes is_packed_batching 0 and scale 1, got {is_packed_batching} and {scale}"
-        )
+    """RotaryEmbedding by positions in time, height and width [3, batch, sequence], each for its sections of the angles, times
+    `scale`. `is_packed_batching` counts for nothing, as in onnxruntime's kernels."""
     half = cos_cache.shape[1]
     sections = [int(n) for n in mrope_section]
     if len(sections) != 3 or min(sections) < 0 or (sum(sections) != half if isinstance(half, int) else sum(sections) > _WIDEST):
@@ -106,6 +103,8 @@ def m_rotary_embedding(
     )
     column = k.iota((1, 1, sum(sections)), 2)
     cos, sin = (k.expand_dims(k.index(cache, [where, column]), [1]) for cache in (cos_cache, sin_cache))
+    if scale != 1.0:
+        cos, sin = (widened(t) * scale for t in (cos, sin))
     x = input
     if input.rank == 3:
         x = split_heads(input, num_heads or floordiv(input.shape[2], half * 2))

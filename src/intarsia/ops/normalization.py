@@ -225,11 +225,13 @@ def skip_layer_normalization(
 def skip_simplified_layer_normalization(
     input: Tensor, skip: Tensor, gamma: Tensor, bias: Tensor | None = None, *, epsilon: float = 1e-12, node: NodeContext
 ) -> tuple[Tensor | None, ...]:
-    """RMSNormalization of input + skip + bias over the last axis; the fourth output is that sum."""
+    """RMSNormalization of input + skip + bias over the last axis; the fourth output is that sum, the second zeros."""
     total = _with_skip(input, skip, bias)
     y, inverse = root_mean_square(total, [total.rank - 1], epsilon)
     y = k.cast(y * k.cast(gamma, y.dtype), input.dtype)
-    return y, None, _stashed(inverse, DType.FLOAT, node, 2), _stashed(total, input.dtype, node, 3)
+    mean = k.full((*total.shape[:-1], 1), 0.0, DType.FLOAT)
+    stats = _stashed(mean, DType.FLOAT, node, 1), _stashed(inverse, DType.FLOAT, node, 2)
+    return y, *stats, _stashed(total, input.dtype, node, 3)
 
 
 # --- others --------------------------------------------------------------------------------------------------------
