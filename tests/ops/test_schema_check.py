@@ -149,6 +149,21 @@ def test_bytes_as_weights_of_a_convolution(channels: int) -> None:
     refused(model_of([node], [value("x", 1, [1, channels, 8, 8])], [weights]), "input 1 'w' is int8; expected")
 
 
+@pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_ALL"])
+def test_every_level_of_optimisation(level: str) -> None:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    model = one("MatMul", operands_of("float[3,4] double[4,3]"))
+    refused(model, "input 1 'x1' is double where input 0 'x0' is float: T must be one type", sess_options=options)
+
+
+def test_a_sparse_tensor_where_a_tensor_belongs() -> None:
+    sparse = helper.make_value_info("x", helper.make_sparse_tensor_type_proto(TensorProto.FLOAT, [8, 8]))
+    product = helper.make_node("MatMul", ["x", "w"], ["y"], "here")
+    message = r"input 0 'x' is a sparse tensor, sparse_tensor\(float\); expected a tensor"
+    refused(model_of([product], [sparse], [EIGHT]), message)
+
+
 @pytest.mark.parametrize(
     ("op", "constants", "attributes"),
     [
