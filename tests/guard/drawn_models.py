@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 from onnx import helper
-from typed_nodes import BY_NAME, attributes_of, examples, older, qualified, script, tensor_of, typed
+from typed_nodes import BY_NAME, attributes_of, examples, formal_type, older, qualified, script, tensor_of, typed
 
 from intarsia.graph.dtypes import DType
 from intarsia.ops import builtin
@@ -124,7 +124,7 @@ class Model:
     Attributes:
         operands: with the sizes of the model's declaration; `captured` of them are only read by subgraphs.
         sizes: "numbers", "symbols" (one for each axis), "names" (one for each number in the example) or "unknown".
-        right: no operand's type was changed against the schema.
+        right: the operands have types that the schema allows.
     """
 
     operator: str
@@ -147,7 +147,7 @@ class Model:
         attributes = ", ".join([self.attributes, *(f"{k}={v!r}" for k, v in self.changed)])
         return (
             f"{self.operator}-{self.version}({'; '.join(map(shown, self.operands))}) {attributes} -> {self.outputs}, "
-            f"sizes {self.sizes}{'' if self.right else ', one type wrong'}"
+            f"sizes {self.sizes}{'' if self.right else ', wrong types'}"
         )
 
     @property
@@ -229,10 +229,9 @@ def draw_model(operator: str, number: int, rng: np.random.Generator) -> Model:
     if not number:
         written = (example.attributes, (), example.outputs, example.captured)
         return Model(operator, version, tuple(operands), *written, "symbols", True)
-    right = rng.random() > 0.15
-    if not right:
-        right = not _make_wrong(operands, rng)
     plain = len(operands) - example.captured
+    right = rng.random() > 0.15 or not _make_wrong(operands, rng)
+    right = right if schema is None else _fits(known, schema, operands[:plain])
     for i, o in enumerate(operands):
         if not o.other and i < plain and rng.random() < 0.2:
             operands[i] = replace(o, constant=not o.constant)
@@ -265,6 +264,24 @@ def _without_marks(example: Any, rng: np.random.Generator) -> Any:
     word = _pick(rng, ("float", "int64", "bool", "double", "float16", "uint8"))
     inputs = tuple(text.replace("TENSOR", word) for text in example.inputs)
     return replace(example, inputs=inputs, attributes=example.attributes.replace("TENSOR", word))
+
+
+def _fits(known: Sequence[Any], schema: Any, operands: Sequence[Operand]) -> bool:
+    """Whether the operands have types that the schema allows in any version, the same ones wherever one variable stands."""
+    allowed: dict[str, set[str]] = {}
+    for constraint in (c for version in known for c in version.type_constraints):
+        allowed.setdefault(constraint.type_param_str, set()).update(constraint.allowed_type_strs)
+    chosen: dict[str, str] = {}
+    for i, o in enumerate(operands):
+        if o.other or not schema.inputs:
+            continue
+        formal = schema.inputs[min(i, len(schema.inputs) - 1)]
+        variable, kind = formal_type(formal), f"tensor({o.dtype.onnx_name})"
+        if kind not in allowed.get(variable, {variable}):
+            return False
+        if getattr(formal, "is_homogeneous", True) and chosen.setdefault(variable, kind) != kind:
+            return False
+    return True
 
 
 def _make_wrong(operands: list[Operand], rng: np.random.Generator) -> bool:

@@ -26,7 +26,7 @@ sys.path[:0] = [str(Path(__file__).parent), *(str(Path(__file__).parents[1] / n)
 
 import ml_dtypes  # noqa: E402
 import numpy as np  # noqa: E402
-from drawn_models import Run, draw_constants, draw_model, draw_run, generator  # noqa: E402
+from drawn_models import Run, draw_constants, draw_model, draw_run, generator, schemas  # noqa: E402
 from guarded_memory import END, START, guarded  # noqa: E402
 from guarded_programs import guarded_programs  # noqa: E402
 from image_graphs import ImageGraph  # noqa: E402
@@ -41,6 +41,7 @@ from intarsia.providers.cpu.program import CpuProgram  # noqa: E402
 CPU, REFERENCE = "CPUExecutionProvider", "ReferenceExecutionProvider"
 NAMES = ("kernels", "templates", "paths", "drawn")  # of `Seen`
 EITHER_SIDE = {"com.microsoft::CropAndResize": 1 / 8}  # the part of elements that rounding may put on the other side of an edge
+OFFICIAL = ("", "ai.onnx.ml")  # domains whose schemas are ONNX's
 ILL_CONDITIONED = {"Det": 1e-3, "Inverse": 1e-3, "com.microsoft::Inverse": 1e-3}  # tolerances
 GRAPHS: dict[str, Any] = {"graphs of images": ImageGraph, "graphs of tokens": TokenGraph}
 RUNS, RUNS_OF_NUMBERS = 7, 3  # of a model whose sizes are symbols, or numbers
@@ -48,7 +49,9 @@ SECONDS = 60  # for one case
 WRAPPED = " crashed "  # in errors whose cause was of another kind
 UNITS = 64  # of a type's precision, of the largest magnitude of a result
 NUMPY_TYPES = {d.numpy for d in DType if d is not DType.UNDEFINED}
-LIKELY_ROUNDED = re.compile("Quantize|QLinear|QGemm|QAttention|QEmbed|QMoE|Integer|Lookup|Float8")  # neighbours at a tie
+LIKELY_ROUNDED = re.compile(  # neighbours at a tie
+    "Quantize|QLinear|QGemm|QAttention|QEmbed|QMoE|Integer|Lookup|Float8|Resize|Upsample"
+)
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,8 @@ class Seen:
 
 @dataclass(frozen=True)
 class Fault:
-    """`kind`: "error" (of another kind than Intarsia's), "value", "accepted" or "refused" (by the CPU provider alone); the
-    process that reads adds "crash" and "hang"."""
+    """`kind`: "error" (of another kind than Intarsia's), "value", "accepted" or "refused" (by the CPU provider alone), "wrong
+    types" (taken by both); the process that reads adds "crash" and "hang"."""
 
     kind: str
     case: str
@@ -129,6 +132,7 @@ class Case:
         tolerance: of the largest magnitude of a result that is no integer; None: by its type.
         random: results are other ones in each run.
         part: of a result's elements, may differ.
+        refused: types of operands are not those of ONNX's schema.
         near: integers may be neighbours.
         at: where inputs have a page without access.
         apart: tensors do not touch (`guarded_programs`).
@@ -144,6 +148,7 @@ class Case:
     random: bool = False
     near: bool = False
     part: float = 0.0
+    refused: bool = False
 
 
 def draw_case(source: str, seed: int, number: int, seen: Seen) -> Case:
@@ -164,7 +169,8 @@ def draw_case(source: str, seed: int, number: int, seen: Seen) -> Case:
     name = model.key[1]
     near = bool(LIKELY_ROUNDED.search(name))
     tolerance, part = ILL_CONDITIONED.get(source), EITHER_SIDE.get(source, 0.0)
-    return Case(f"#{number} {model}, {how}", data, runs, threads, at, apart, tolerance, name in RANDOM, near, part)
+    refused = not model.right and model.key[0] in OFFICIAL and source in schemas()
+    return Case(f"#{number} {model}, {how}", data, runs, threads, at, apart, tolerance, name in RANDOM, near, part, refused)
 
 
 def run_case(case: Case, seen: Seen, begin: Callable[[str], None]) -> Iterator[Fault]:
@@ -182,6 +188,8 @@ def run_case(case: Case, seen: Seen, begin: Callable[[str], None]) -> Iterator[F
             yield from _one_sided(case.where, compiled, reference, "to load")
         seen.cases["refused when loaded"] += 1
         return
+    if case.refused:
+        yield Fault("wrong types", case.where, "both providers take operands of types that the schema does not allow")
     for i, run in enumerate(case.runs):
         where = f"{case.where}: run {i}: {run}"
         begin(where)
@@ -213,7 +221,7 @@ def _run(case: Case, compiled: Any, reference: Any, run: Run, number: int, where
             yield Fault("error", where, f"{'CPU' if what is found else 'reference'}: {what}")
             return
     if isinstance(found, Error) or isinstance(expected, Error):
-        if isinstance(found, Error) != isinstance(expected, Error):
+        if isinstance(found, Error) != isinstance(expected, Error) and not _is_empty(found):
             yield from _one_sided(where, found, expected, "to run")
         seen.cases["refused when run"] += 1
         return
@@ -238,6 +246,11 @@ def _again(value: Any, stepped: bool) -> Any:
     if not stepped or not value.ndim:
         return value.copy()
     return np.repeat(value, 2, axis=-1)[..., ::2]
+
+
+def _is_empty(results: Any) -> bool:
+    """Whether results have no elements, for which no operand needs to be looked at."""
+    return not isinstance(results, Error) and all(isinstance(x, np.ndarray) and not x.size for x in results)
 
 
 def _are_arrays(values: Sequence[Any]) -> bool:

@@ -39,11 +39,18 @@ def linear(operand: int, shape: tuple[int, ...], message: str, domain: str = "")
 
 WORDS = [np.ones((2, 4), np.int32), floats(6, 1, 3, 5), floats(6), floats(20, 5)]
 BLOCKS = [floats(2, 36, 16), np.array([5, 6]), np.array([2, 3])]
+CACHE = [np.ones((2, 1, 4, 5), np.float32), floats(2, 1, 1, 5), np.array([0, 1])]
+REGIONS = [floats(2, 1, 10, 10), floats(3, 4), np.array([0, 1, 0])]
 ATTENDED = [floats(2, 1, 32), floats(2, 3, 32), floats(2, 3, 32), floats(96)]
 CASES = [
     Case("com.microsoft::UnfoldTensor", [floats(2, 6)], (0, (2, 1), "got 1, expected at least 3"), {"size": 3}),
     Case("com.microsoft::WordConvEmbedding", WORDS, (0, (2, 2), "characters.*got 2, expected at least 3"), {}, (1, 2, 3)),
     Case("Col2Im", BLOCKS, (0, (0, 5, 16), "blocks of 6 elements|5 .*must equal"), {}, (1, 2)),
+    Case("Col2Im", BLOCKS, (0, (2, 36, 0), "axis 2 of input|0 .*must equal"), {}, (1, 2)),
+    Case("TensorScatter", CACHE, (0, (1, 2, 1, 4, 5), "update is .*expected the rank 5")),
+    Case("RoiAlign", REGIONS, (1, (3, 31), "rois"), {"sampling_ratio": 2}),
+    Case("com.microsoft::CDist", [floats(4, 3), floats(5, 3)], (1, (5, 1), "columns of B.*got 1|must equal")),
+    Case("com.microsoft::Irfft", [floats(2, 5, 2)], (0, (2, 0, 2), "frequenc"), {"signal_ndim": 1}),
     Case("com.microsoft::MultiHeadAttention", ATTENDED, (3, (32,), "elements"), {"num_heads": 2}),
     Case("com.microsoft::HyperConnectionPreMix", [floats(2, 3, 4, 8), floats(2, 3, 4)], (0, (2, 3, 0, 8), "number of streams")),
 ]

@@ -7,6 +7,7 @@ import pytest
 from pass_models import build, counts
 
 import intarsia
+from intarsia.errors import IntarsiaError
 from intarsia.graph.load import load
 from intarsia.passes.optimizer import optimize
 
@@ -49,6 +50,18 @@ def test_large_windows(how, shape):
     x = np.random.default_rng(5).standard_normal((2, 3, 31, 37)).astype(np.float32)
     (got,) = intarsia.InferenceSession(model.SerializeToString()).run(None, {"x": x})
     np.testing.assert_array_equal(got, largest(x, how))
+
+
+@pytest.mark.parametrize("kernel", [[-2, 0], [-2, -3], [0, 5]])
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_windows_of_no_elements(kernel, provider):
+    """Taken apart again and again, since a product of negative sizes is never worth it."""
+    how = {"kernel_shape": kernel, "pads": [2, 2, 2, 2]}
+    model = build([("MaxPool", "x", "y", how)], {"x": None}, ["y"])
+    assert counts(optimized(model))["MaxPool"] == 1
+    session = intarsia.InferenceSession(model.SerializeToString(), providers=[provider])
+    with pytest.raises(IntarsiaError, match="kernel_shape must be at least 1"):
+        session.run(None, {"x": np.ones((1, 1, 5, 5), np.float32)})
 
 
 def test_windows_of_three_axes():

@@ -149,6 +149,7 @@ def cdist(A: Tensor, B: Tensor, *, metric: str = "sqeuclidean") -> Tensor:
     """Distances [M, K] between the rows of A [M, N] and of B [K, N]."""
     if A.rank != 2 or B.rank != 2:
         raise k.DefinitionError(f"CDist takes matrices, got {A!r} and {B!r}")
+    k.require_equal(B.shape[1], A.shape[1], "the columns of B, which are those of A")
     a, b = k.expand_dims(A, [1]), k.expand_dims(B, [0])
     if metric == "correlation":
         a, b = (x - k.reduce_mean(x, [2], keepdims=True) for x in (a, b))
@@ -182,7 +183,10 @@ def _rfft_type(X: TensorType, *, signal_ndim: int = 1) -> TensorType:
 
 
 def _irfft_type(X: TensorType, *, signal_ndim: int) -> TensorType:
-    return X if X.shape is None else replace(X, shape=(*X.shape[:-2], (X.shape[-2] - 1) * 2))
+    if X.shape is None:
+        return X
+    k.require_least(X.shape[-2], 1, "the frequencies of X [.., n / 2 + 1, 2]")
+    return replace(X, shape=(*X.shape[:-2], (X.shape[-2] - 1) * 2))
 
 
 _FFT = "its operands do not fit, or their rank is known only at run time"
@@ -210,6 +214,8 @@ def irfft(X: np.ndarray, *, normalized: int = 0, onesided: int = 1, signal_ndim:
     """What `Rfft` makes of its result: [.., n / 2 + 1, 2] -> [.., n], n even."""
     _check_transform(X, onesided, normalized, signal_ndim, 1)
     wide = X.astype(np.promote_types(X.dtype, np.float32))
+    if not X.shape[-2]:
+        raise k.DefinitionError(f"X has shape {list(X.shape)}; expected at least one frequency [.., n / 2 + 1, 2]")
     spectrum = wide[..., 0] + 1j * wide[..., 1]
     last = spectrum.ndim - 1
     for axis in range(spectrum.ndim - signal_ndim, last):

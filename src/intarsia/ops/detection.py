@@ -118,6 +118,8 @@ def roi_align(
     """Mean (or largest weighted corner) of bilinear samples in each bin of each region [x1, y1, x2, y2]."""
     if mode not in ("avg", "max"):
         raise k.DefinitionError(f"mode is {mode!r}; expected avg or max")
+    if rois.ndim != 2 or rois.shape[1] != 4:
+        raise k.DefinitionError(f"rois has shape {list(rois.shape)}; expected [regions, 4]")
     aligned = coordinate_transformation_mode == "half_pixel"
     wide: Any = np.float64 if X.dtype == np.float64 else np.float32
     corners = rois.astype(wide) * wide(spatial_scale) - wide(0.5 if aligned else 0)

@@ -107,6 +107,8 @@ def tensor_scatter(
     at = normal_axis(axis, past_cache.rank)
     if at == 0:
         raise k.DefinitionError("axis must not be 0, the batch axis")
+    if update.rank != past_cache.rank:
+        raise k.DefinitionError(f"update is {update!r}; expected the rank {past_cache.rank} of past_cache")
     grid = [k.iota(update.shape, i) for i in range(update.rank)]
     if write_indices is not None:
         grid[at] = grid[at] + along(k.cast(write_indices, DType.INT64), 0, update.rank)

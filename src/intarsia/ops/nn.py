@@ -246,6 +246,7 @@ def col2im(
     k.require_multiple(input.shape[1], area, f"axis 1 of input, which holds blocks of {area} elements")
     batch, channels = input.shape[0], floordiv(input.shape[1], area)
     padded = [n + a + b for n, a, b in zip(image, windows.low, windows.high, strict=True)]
+    k.require_equal(input.shape[2], product(windows.out), "axis 2 of input, which holds the blocks of the image")
     shape = (batch, channels, *block, *windows.out)
     blocks = k.reshape(input, shape)
     where = [k.iota(shape, 0), k.iota(shape, 1)]

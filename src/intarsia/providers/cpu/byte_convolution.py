@@ -73,6 +73,8 @@ def convolution(node: Node, inference: Inference) -> Template | None:
     types = tensor_types(node, inference)
     x = types[0]
     assert x is not None and x.shape is not None
+    if types[1] is not None and 0 in (types[1].shape or ()):
+        return None
     pads = explicit_pads(node, x.shape, types)
     return with_fewer_axes(ByteConvolution(node, tuple(node.inputs), types, out, pads=pads))
 

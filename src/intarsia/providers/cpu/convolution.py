@@ -68,8 +68,11 @@ _PICKING_FILTERS = 64  # of a pointwise convolution with strides: fewer are not 
 
 
 def convolution(node: Node, inference: Inference) -> Template | None:
-    """Convolution; None where its types are not known, or computed filters do not suit."""
-    if node.inputs[1] in inference.graph.constants:
+    """Convolution; None where its types are not known, filters have no elements, or computed ones do not suit."""
+    filters = inference.graph.constants.get(node.inputs[1])
+    if filters is not None and 0 in filters.shape:
+        return None
+    if filters is not None:
         return windowed(node, inference, Convolution)
     from intarsia.providers.cpu.computed_filters import ComputedConvolution, suits
 

@@ -13,10 +13,12 @@ from types import MappingProxyType
 
 import numpy as np
 
+from intarsia.codegen.emit import UnsupportedPrimitive
 from intarsia.codegen.engine import KernelText, with_parts
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.loops import lower
 from intarsia.codegen.target import Target
+from intarsia.errors import NotImplemented
 from intarsia.graph import progress
 from intarsia.graph.dims import Dim, Expr, Shape, product, symbols_of
 from intarsia.graph.dtypes import DType
@@ -444,7 +446,11 @@ class _Lowerer:
         def numbered(t: Tensor) -> Tensor:
             return Tensor("input", (), (position[t.attrs[0]],), t.dtype, t.shape)
 
-        kernel = lower(substitute([g.roots[out]], numbered), self.target, prefix=_prefix(g))
+        try:
+            kernel = lower(substitute([g.roots[out]], numbered), self.target, prefix=_prefix(g))
+        except UnsupportedPrimitive as error:
+            where = place_of(g.nodes[0])
+            raise NotImplemented(f"{where}: the CPU provider has no code for {error}; cast its operands") from None
         names = [leaves[i].attrs[0] for i in kernel.operands]
         elements = product(g.roots[out].shape)
         buffers = (*names, out, STATUS) if kernel.checked else (*names, out)
