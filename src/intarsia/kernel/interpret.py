@@ -153,10 +153,13 @@ class _Interpreter:
         """Raise MemoryError where the elements of `t` are more than may be had, before there is an array of them."""
         if t.prim in _VIEWS:
             return
-        sizes = self.numbers(t.shape if t.prim != "iota" else (t.shape[t.attrs[0]],))
-        nbytes = math.prod(sizes) * t.dtype.numpy.itemsize
+        shape = t.shape if t.prim != "iota" else (t.shape[t.attrs[0]],)
+        nbytes = t.dtype.numpy.itemsize
+        for d in shape:
+            nbytes *= d if type(d) is int else evaluate(d, self.env)
         if nbytes > self.most:
-            raise MemoryError(f"a value of shape {list(sizes)} needs {in_mib(nbytes)}, {in_mib(self.most)} are allowed")
+            needs = f"a value of shape {list(self.numbers(shape))} needs {in_mib(nbytes)}"
+            raise MemoryError(f"{needs}, {in_mib(self.most)} are allowed")
 
     def apply(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
         self.check_size(t)
