@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -28,6 +29,10 @@ class CPUExecutionProvider(ExecutionProvider):
 
     name: ClassVar[str] = "CPUExecutionProvider"
     Options: ClassVar[type[Any]] = CpuOptions
+    not_exact: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("Conv", "ConvTranspose"), "NaN and infinities reach neighbours by sums that are shared"),
+        "Det": "infinities may cancel to NaN in another order",
+    }
 
     @classmethod
     def unavailable(cls) -> str:
