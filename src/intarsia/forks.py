@@ -26,6 +26,7 @@ from typing import Any
 _PATIENCE_SECONDS = 30.0  # for what takes a moment, or the compilation of a model's kernels
 _PACKAGE = __name__.partition(".")[0]
 _FINDS = "_find_and_load"  # what is on a thread's stack while it imports a module, whose name is its first argument
+_POOLS = "concurrent.futures.thread"
 _LOCK_IN_PROPERTIES = sys.version_info < (3, 12)
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -106,13 +107,22 @@ def _before() -> None:
     if _Fork.going_on:
         return
     _Fork.going_on = True
+    pools_known = _POOLS in sys.modules
     end = time.monotonic() + _PATIENCE_SECONDS
     _Fork.taken = tuple(each for _, each in _held if each.acquire(timeout=max(0.0, end - time.monotonic())))
     _Fork.alone = len(sys._current_frames()) == 1
-    if _Fork.alone:
-        _Fork.inside = False
-        return
-    _Fork.inside = any(_is_ours(frame) and frame.f_code is not _before.__code__ for frame in _frames(sys._getframe()))
+    _Fork.inside = False
+    if not _Fork.alone:
+        _wait_for_imports(end)
+    if not pools_known:  # what it does before a fork is not done any more where it was imported meanwhile; what after, is
+        lock_of_pools = getattr(sys.modules.get(_POOLS), "_global_shutdown_lock", None)
+        if lock_of_pools is not None:
+            lock_of_pools.acquire()
+
+
+def _wait_for_imports(end: float) -> None:
+    """The import lock is held then. What others still import at `end` is not waited for any more."""
+    _Fork.inside = any(_is_ours(frame) and frame.f_globals is not globals() for frame in _frames(sys._getframe()))
     _imp.acquire_lock()
     while _others_import() and time.monotonic() < end:
         _imp.release_lock()

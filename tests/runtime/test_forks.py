@@ -95,7 +95,7 @@ def test_a_child_of_a_process_whose_other_thread_works(what: str, tmp_path: Path
     delays = [f"{0.002 * i * (i if what == 'making' else 1):.3f}" for i in range(8)]
     for _ in range(2):  # with an empty cache, and with a filled one
         done = run(FORKED, what, *delays, timeout=300, INTARSIA_CACHE_DIR=str(tmp_path), INTARSIA_PROGRAM_CACHE="1")
-        assert done.stdout.strip() == str([0] * len(delays)), done.stderr
+        assert (done.stdout.strip(), done.stderr) == (str([0] * len(delays)), "")
 
 
 @forking
@@ -186,6 +186,35 @@ print(time.monotonic() - start < 20, os.waitpid(child, 0)[1])
 thread.join()
 """
     assert run(code).stdout.split() == ["True", "0"]
+
+
+@forking
+def test_a_thread_pools_module_that_is_imported_while_a_process_forks() -> None:
+    """It takes a lock before each fork and gives it back afterwards: this one had begun already."""
+    code = """
+from intarsia import forks
+lock, entered = forks.held_lock(9), threading.Event()
+assert "concurrent.futures.thread" not in sys.modules
+def work():
+    with lock:
+        entered.set()
+        time.sleep(0.1)
+        import concurrent.futures.thread
+thread = threading.Thread(target=work)
+thread.start()
+entered.wait()
+for _ in range(2):
+    child = os.fork()
+    if child == 0:
+        with lock, sys.modules["concurrent.futures.thread"]._global_shutdown_lock:
+            os._exit(0)
+    print(os.waitpid(child, 0)[1], flush=True)
+thread.join()
+from concurrent.futures import ThreadPoolExecutor
+print(ThreadPoolExecutor(1).submit(lambda: 5).result())
+"""
+    done = run(code)
+    assert (done.stdout.split(), done.stderr) == (["0", "0", "5"], "")
 
 
 @forking
