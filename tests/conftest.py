@@ -28,6 +28,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--property-examples", type=int, default=0, help="examples of each property of tests/properties, new ones in every run"
     )
     parser.addoption("--every-version", action="store_true", help="all types of all versions in tests/ops/test_every_type.py")
+    parser.addoption("--hostile-cases", type=int, default=2000, help="cases of tests/properties/test_hostile.py")
+    parser.addoption("--hostile-seed", type=int, default=0, help="the number of the first of them")
     parser.addoption("--quick", action="store_true", help="a minute: of each file the first test and one in 40")
     parser.addoption("--passed-to", type=Path, metavar="FILE", help="write the names of the tests that pass into this file")
     parser.addoption("--without", type=Path, metavar="FILE", help="leave out the tests that such a file names")
@@ -89,8 +91,10 @@ class _Passed:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What tests/guard covered, where it ran, in whatever process."""
+    """What tests/guard covered and what hostile models took, where they ran, in whatever process."""
     reports = [r for found in terminalreporter.stats.values() for r in found if getattr(r, "when", "") == "call"]
+    for told in [value for report in reports for name, value in report.user_properties if name == "hostile models"]:
+        terminalreporter.write_line(f"hostile models: {told}")
     found = [value for report in reports for name, value in report.user_properties if name == "guarded"]
     if found:
         sys.path.append(str(Path(__file__).parent / "guard"))
