@@ -231,11 +231,11 @@ def draw_model(operator: str, number: int, rng: np.random.Generator) -> Model:
         return Model(operator, version, tuple(operands), *written, "symbols", True)
     plain = len(operands) - example.captured
     right = rng.random() > 0.15 or not _make_wrong(operands, rng)
-    right = right if schema is None else _fits(known, schema, operands[:plain])
     for i, o in enumerate(operands):
         if not o.other and i < plain and rng.random() < 0.2:
             operands[i] = replace(o, constant=not o.constant)
     operands = _shortened(operands, example.captured, schema, rng)
+    right = right if schema is None else _fits(known, schema, operands[: len(operands) - example.captured])
     changed = _changed_attributes(schema, example.attributes, rng)
     sizes = str(rng.choice(["numbers", "symbols", "names", "unknown"], p=[0.3, 0.45, 0.15, 0.1]))
     made = Model(

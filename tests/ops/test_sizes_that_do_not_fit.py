@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper, numpy_helper
 
@@ -50,6 +51,7 @@ CASES = [
     Case("TensorScatter", CACHE, (0, (1, 2, 1, 4, 5), "update is .*expected the rank 5")),
     Case("RoiAlign", REGIONS, (1, (3, 31), "rois"), {"sampling_ratio": 2}),
     Case("com.microsoft::CDist", [floats(4, 3), floats(5, 3)], (1, (5, 1), "columns of B.*got 1|must equal")),
+    Case("Multinomial", [floats(2, 3)], (0, (2, 0), "the classes, of which one is drawn|elements -1 to -1")),
     Case("com.microsoft::Irfft", [floats(2, 5, 2)], (0, (2, 0, 2), "frequenc"), {"signal_ndim": 1}),
     Case("com.microsoft::MultiHeadAttention", ATTENDED, (3, (32,), "elements"), {"num_heads": 2}),
     Case("com.microsoft::HyperConnectionPreMix", [floats(2, 3, 4, 8), floats(2, 3, 4)], (0, (2, 3, 0, 8), "number of streams")),
@@ -82,7 +84,7 @@ def test_refused(case: Case, known: bool, provider: str) -> None:
             sizes: list[Any] = list(x.shape) if known else [f"d{i}_{axis}" for axis in range(x.ndim)]
             inputs.append(helper.make_tensor_value_info(names[i], helper.np_dtype_to_tensor_dtype(x.dtype), sizes))
     node = helper.make_node(name, names, outputs, domain=domain, **case.attributes)
-    made = [helper.make_tensor_value_info(y, 1, None) for y in outputs]
+    made = [onnx.ValueInfoProto(name=y) for y in outputs]
     graph = helper.make_graph([node], "sizes", inputs, made, constants)
     opsets = [helper.make_opsetid("", 27), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=13)

@@ -137,7 +137,10 @@ def bernoulli(input: np.ndarray, *, dtype: int | None = None, seed: float | None
 
 
 def _samples(input: TensorType, *, dtype: int = DType.INT32, sample_size: int = 1) -> TensorType:
-    return TensorType(element_type(dtype), None if input.shape is None else (input.shape[0], sample_size))
+    if input.shape is None:
+        return TensorType(element_type(dtype))
+    k.require_least(input.shape[1], 1, "the classes, of which one is drawn")
+    return TensorType(element_type(dtype), (input.shape[0], sample_size))
 
 
 @host_op("Multinomial", (7, 22), infer=_samples, reason=_REASON, deterministic=False)
