@@ -56,6 +56,7 @@ LISTINGS = {
     "threads.md": 3,
     "migration.md": 3,
     "model-packages.md": 2,
+    "security.md": 1,
     "values.md": 3,
 }
 

@@ -19,7 +19,7 @@ Dim = Union[int, "Expr"]
 Shape = tuple[Dim, ...]
 
 _fresh = itertools.count()
-_MOST_TERMS, _MOST_POWER = 1 << 14, 64  # of a product: a chain of nodes that square a size doubles them each time
+_MOST_TERMS, _MOST_POWER = 1 << 17, 64  # of a product: a chain of nodes that square a size doubles them each time
 _TEXT_LIMIT = 240  # characters: operations on operations on ... would have texts that grow exponentially
 
 

@@ -26,6 +26,7 @@ _SAMPLES = frozenset(("float", "float16"))
 _ALSO: Mapping[tuple[str, str, int], frozenset[str]] = {  # by operator and input: types beyond the schema's
     ("com.microsoft", "GreedySearch", 0): _SAMPLES,  # an encoder's input, as BeamSearch has it
     ("com.microsoft", "Sampling", 0): _SAMPLES,
+    ("", "Gather", 0): frozenset(("int4", "uint4", "int2", "uint2")),  # rows of tables of few bits, before DequantizeLinear
     ("", "Tile", 1): frozenset(("int64",)),  # numbers of repetitions and axes, which version 1 has in the type of its input
     ("", "Tile", 2): frozenset(("int64",)),
 }
