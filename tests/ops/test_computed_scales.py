@@ -66,7 +66,7 @@ def test_as_large_as_another_image(opset: int, operator: str, mode: str, apart: 
         given = feeds((h, w), (to_h, to_w))
         (found,), (wanted,) = session.run(None, given), peer.run(None, given)
         assert found.shape == wanted.shape == (1, 3, to_h, to_w)
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=5e-7)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6)  # positions are exact here, there float32
 
 
 @pytest.mark.parametrize("opset", [10, 13])

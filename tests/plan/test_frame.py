@@ -192,7 +192,7 @@ def test_tables_lie_among_the_words() -> None:
 
 def test_tables_that_python_makes_are_kept() -> None:
     """What a step takes by the address of a table lives as long as what is bound to it."""
-    text = "g (float[2, n, 1] x) => (float[2, n, 2] y) { y = DFT<axis=1>(x) }"
+    text = "g (float[2, n, 1] x) => (float[2, n, 2] y) { one = Constant<value_int=1>() y = DFT(x, , one) }"
     found = session(text)
     results = []
     for n in (6, 10, 14, 30, 10):

@@ -5,7 +5,8 @@ Where types are inferred every node is looked at once (`infer`), and where only 
 read one as the other.
 
 More is taken than the schemas say where nothing can be misread: an element type that another version of the operator allows, an
-integer where a number is meant, fewer outputs than there are, and what `_ALSO` lists.
+integer where a number is meant, a type that is newer than an operator of all types, fewer outputs than there are, and what
+`_ALSO` lists.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ _SAMPLES = frozenset(("float", "float16"))
 _ALSO: Mapping[tuple[str, str, int], frozenset[str]] = {  # by operator and input: types beyond the schema's
     ("com.microsoft", "GreedySearch", 0): _SAMPLES,  # an encoder's input, as BeamSearch has it
     ("com.microsoft", "Sampling", 0): _SAMPLES,
-    ("", "Gather", 0): frozenset(("int4", "uint4", "int2", "uint2")),  # rows of tables of few bits, before DequantizeLinear
     ("", "Tile", 1): frozenset(("int64",)),  # numbers of repetitions and axes, which version 1 has in the type of its input
     ("", "Tile", 2): frozenset(("int64",)),
 }
+# What takes all of these moves elements and reads no numbers: it takes the types that ONNX has had since, too.
+_EVERY = frozenset(
+    "bool complex128 complex64 double float float16 int16 int32 int64 int8 string uint16 uint32 uint64 uint8".split()
+)
 _ANY = {("", "Identity")}  # hands on what bodies may carry, of which its schema has not all
 
 
@@ -99,6 +103,8 @@ def _is_taken(schema: OperatorSchema, i: int, word: str, of_run: bool) -> bool:
         return True
     allowed = schema.allowed(i)
     if f"sparse_tensor({word})" in allowed:  # which runs have as a tensor with its zeros
+        return True
+    if not _outer(word) and allowed >= _EVERY:
         return True
     return word in allowed or (of_run and _outer(word) in {_outer(w) for w in allowed})
 

@@ -227,7 +227,7 @@ class FaultInjectingExecutionProvider(ExecutionProvider):
         if self.options.compilation == "fails":
             raise EPFail(f"{self.name}: the compiler found no way to run {len(graph.nodes)} nodes, as it was told to")
         if self.options.compilation == "crashes":
-            raise MemoryError("the compiler crashed, as it was told to")
+            raise ZeroDivisionError("the compiler crashed, as it was told to")
         constants = {name: self._store(constant.numpy()) for name, constant in graph.constants.items()}
         return NodeProgram(graph, [self._run] * len(graph.nodes), constants, self.name)
 
