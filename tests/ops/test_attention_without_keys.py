@@ -9,6 +9,8 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from onnx import helper
 
@@ -193,3 +195,15 @@ def test_scores_of_minus_infinity_without_a_mask(provider: str, disable: bool, q
     assert np.isnan(y[0, 0, 1]).all()
     assert not np.isnan(np.delete(y[0, 0], 1, 0)).any()
     assert not np.isnan(y[0, 1]).any()
+
+
+@pytest.mark.parametrize("queries", [1, 2])
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_no_heads(provider: str, queries: int) -> None:
+    """As many heads of keys as of queries, which only the run says are none."""
+    graph = "g (float[b,h,q,8] x, float[b,h,k,8] z) => (float[b,h,q,8] y) { y = Attention(x, z, z) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 23]> {graph}')
+    session = ort.InferenceSession(model.SerializeToString(), providers=[provider])
+    for heads in (2, 0):
+        (y,) = session.run(None, {"x": normal(1, heads, queries, 8), "z": normal(1, heads, 3, 8)})
+        assert y.shape == (1, heads, queries, 8)

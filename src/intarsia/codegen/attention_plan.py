@@ -74,6 +74,11 @@ class AttentionShape:
     size: int
     vsize: int
 
+    @property
+    def group(self) -> int:
+        """Heads of Q that share one of K and V; 1 where there are none."""
+        return self.heads // self.kv_heads if self.kv_heads else 1
+
 
 class _Layout(NamedTuple):
     """How work is cut, and where a thread's scratch has its parts."""
@@ -117,9 +122,7 @@ def _layout(shape: AttentionShape, target: Target, threads: int) -> _Layout:
 
 def _grouped(shape: AttentionShape) -> AttentionShape:
     """Of one query, the heads that share keys become the rows of one head."""
-    if shape.queries != 1:
-        return shape
-    return replace(shape, heads=shape.kv_heads, queries=shape.heads // shape.kv_heads)
+    return shape if shape.queries != 1 else replace(shape, heads=shape.kv_heads, queries=shape.group)
 
 
 def _as_rows(x: Heads, group: int) -> Heads:
@@ -173,13 +176,13 @@ def attention_args(
     """
     hidden = mask or Heads(0)
     if shape.queries == 1:
-        group, step = shape.heads // shape.kv_heads, 0
+        group, step = shape.group, 0
         q, out, hidden, shape = _as_rows(q, group), _as_rows(out, group), _as_rows(hidden, group), _grouped(shape)
     layout = _layout(shape, target, threads)
     tiles = max(1, layout.tiles)
     return [
         micro, pack, q.address, k.address, v.address, out.address, hidden.address, lengths, taps, scratch, layout.nbytes,
-        shape.batch, shape.heads, shape.heads // shape.kv_heads, shape.queries, shape.keys, shape.size, shape.vsize,
+        shape.batch, shape.heads, shape.group, shape.queries, shape.keys, shape.size, shape.vsize,
         *q[1:], *k[1:], *v[1:], *out[1:], *hidden[1:], _bits(scale), _bits(softcap), _bits(1 / softcap if softcap else 0.0),
         offset, step, left, right, more, layout.tiles, shape.queries // tiles, shape.queries % tiles, layout.blocks,
         int(layout.copy_k), int(layout.copy_v), *layout.offsets,
@@ -317,7 +320,7 @@ def lane_args(
     hidden = mask or Heads(0)
     return [
         micro, q.address, k, v, out.address, hidden.address, lengths, taps, scratch, claims, nbytes, shape.batch, shape.heads,
-        shape.heads // shape.kv_heads, shape.queries, shape.keys, shape.size, shape.vsize, *q[1:], *out[1:], *hidden[1:],
+        shape.group, shape.queries, shape.keys, shape.size, shape.vsize, *q[1:], *out[1:], *hidden[1:],
         *map(_bits, factors), offset, left, right, more, *(4 * n for n in packed_elements(shape, target)), tiles,
         vectors // max(1, tiles), vectors % max(1, tiles), value_tiles, value_tiles * tile.rows, *offsets,
     ]  # fmt: skip
