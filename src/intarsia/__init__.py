@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from intarsia.errors import NoSuchFile as NoSuchFile
     from intarsia.errors import NotFound as NotFound
     from intarsia.errors import NotImplemented as NotImplemented
+    from intarsia.errors import NotWritten as NotWritten
     from intarsia.errors import OutOfMemory as OutOfMemory
     from intarsia.errors import RunTimeout as RunTimeout
     from intarsia.errors import UnknownOperator as UnknownOperator

@@ -55,10 +55,13 @@ def held_lock(rank: int) -> Any:
     return made
 
 
+_turn = threading.Lock()  # one thread forks at a time
+
+
 class _Fork:
     """The one that is going on."""
 
-    going_on = False
+    thread = 0  # that forks; 0: none does
     alone = True  # whether no other thread is there
     inside = False  # whether the forking thread is in the middle of the package's code
     holds_imports = False
@@ -104,9 +107,10 @@ def _others_import() -> bool:
 
 def _before() -> None:
     """Take what is held meanwhile; wait for imports, and keep others from beginning."""
-    if _Fork.going_on:
+    if _Fork.thread == threading.get_ident():
         return
-    _Fork.going_on = True
+    _turn.acquire()
+    _Fork.thread = threading.get_ident()
     pools_known = _POOLS in sys.modules
     end = time.monotonic() + _PATIENCE_SECONDS
     _Fork.taken = tuple(each for _, each in _held if each.acquire(timeout=max(0.0, end - time.monotonic())))
@@ -132,6 +136,8 @@ def _wait_for_imports(end: float) -> None:
 
 
 def _after() -> None:
+    if _Fork.thread != threading.get_ident():
+        return
     if _Fork.holds_imports:
         _Fork.holds_imports = False
         with suppress(RuntimeError):  # a child may not hold it any more
@@ -139,11 +145,12 @@ def _after() -> None:
     for each in reversed(_Fork.taken):
         each.release()
     _Fork.taken = ()
-    _Fork.going_on = False
+    _Fork.thread = 0
+    _turn.release()
 
 
 def _after_in_child() -> None:
-    if not _Fork.going_on:
+    if _Fork.thread != threading.get_ident():
         return
     taken = _Fork.taken
     _after()

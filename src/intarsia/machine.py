@@ -114,7 +114,7 @@ def _memory(folder: str) -> int | None:
             text = _text(join(folder, name)).strip()
         except OSError:
             continue
-        # Version 1 says "no limit" by the largest multiple of a page (c_groups(7)).
+        # Version 1 says "no limit" by the largest multiple of a page (cgroups(7)).
         return int(text) if text.isdigit() and int(text) < _NO_LIMIT else None
     return None
 
@@ -146,7 +146,7 @@ def _groups(cgroup_root: AnyPath, process_cgroups: AnyPath, controller: str = "c
     except OSError:
         return
     top = os.fspath(cgroup_root)
-    # Each line is hierarchy:controllers:path; version 2 has no controllers (c_groups(7)).
+    # Each line is hierarchy:controllers:path; version 2 has no controllers (cgroups(7)).
     for line in lines:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

@@ -426,14 +426,18 @@ class InferenceSession(SessionApi, SessionDebug):
             self._fall_back(error, model)
         return self.run(output_names, input_feed, run_options, timeout=timeout, framework=framework, taps=taps)
 
-    def _run_model(self, model: AnyModel, inputs: list[Any], run: RunContext | None = None) -> list[Any]:
-        """All outputs. Where the model is not made for such sizes, one is made in which they are numbers."""
+    def _run_model(
+        self, model: AnyModel, inputs: list[Any], run: RunContext | None = None, wanted: tuple[str, ...] = (),
+        stay: frozenset[str] = frozenset(),
+    ) -> list[Any]:  # fmt: skip
+        """The outputs `wanted`, all without names. Where the model is not made for such sizes, one is made that is."""
         try:
-            return model.run(inputs, run)
+            return model.run_some(wanted, inputs, run, stay) if wanted else model.run(inputs, run)
         except BranchApart:
-            if model is not self._model:
+            apart = self._branches_apart(model)
+            if apart is None:
                 raise
-            return self._made(_BRANCHES_APART, lambda: with_branches_apart(self._graph()))[0].run(inputs, run)
+            return self._run_model(apart, inputs, run, wanted, stay)
         except SizesApart:
             graph = pinned(self._graph(), inputs) if model is self._model else None
             if graph is None:
@@ -443,7 +447,16 @@ class InferenceSession(SessionApi, SessionDebug):
         except Exception as error:
             raise self._crash_of(model, error) from error
         key = ("pinned", *(str(getattr(x, "shape", "")) for x in inputs))
-        return self._run_model(self._made(key, lambda: graph)[0], inputs, run)
+        return self._run_model(self._made(key, lambda: graph)[0], inputs, run, wanted, stay)
+
+    def _branches_apart(self, model: AnyModel) -> CompiledModel | None:
+        """The variant of one of this session's models whose branches are programs of their own; None where it is one."""
+        key = next((key for key, (known, _) in list(self._variants.items()) if known is model), ())
+        if key[-1:] == _BRANCHES_APART[-1:]:
+            return None
+        if model is self._model or isinstance(model, (DirectModel, Underway)):
+            return self._made(_BRANCHES_APART, lambda: with_branches_apart(self._graph()))[0]
+        return self._made((*key, *_BRANCHES_APART), lambda: with_branches_apart(model.partition.graph))[0]
 
     def _crash_of(self, model: AnyModel, error: Exception) -> EPFail:
         """The error for one that the provider of a whole model did not mean to raise."""
@@ -524,20 +537,23 @@ class InferenceSession(SessionApi, SessionDebug):
                 raise WrongType(f"output_names: expected names, got {name!r} ({type(name).__name__})")
         account = self._arena().account
         if account is not None and ACCOUNT.get() is not account:
-            return self._run_counted(account, model, inputs, wanted, run, stay)
+            results = self._run_counted(account, model, inputs, wanted, run, stay)
+            if self._sess_options.untrusted:  # here, as what is refused within is tried again
+                self._check_results(results)
+            return results
         token = CURRENT_RUN.set(run)
         try:
             if wanted == model.outputs and not stay and not any(isinstance(x, DeviceTensor) for x in inputs):
                 results = self._run_model(model, inputs, run)
             else:
-                results = model.run_some(wanted, inputs, run, stay)
+                results = self._run_model(model, inputs, run, wanted, stay)
         except (IntarsiaError, MemoryError):
             raise
         except Exception as error:
             raise self._crash_of(model, error) from error
         finally:
             CURRENT_RUN.reset(token)
-        if self._sess_options.untrusted:
+        if self._sess_options.untrusted and account is None:
             self._check_results(results)
         self._note("model_run", start)
         if self._tells or (run is not None and run.options is not None):

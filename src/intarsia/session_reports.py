@@ -96,7 +96,7 @@ class SessionReports:
         reader = FeedReader(graph.inputs) if given else self._reader
         inputs = reader.read(input_feed)
         trace = Profile()
-        model = self._profiled(graph, trace)
+        model = self._profiled_for(graph, inputs, trace)
         roof = None
         if roofline and any(part.provider.name == CPU for part in model.partition.parts):
             from intarsia.runtime.roofline import roofline as measured
@@ -105,6 +105,23 @@ class SessionReports:
             less = {title.rpartition("(")[2].removesuffix(")") for title in titles if title.endswith(")")}
             roof = measured(self._sess_options.intra_op_num_threads, less=sorted(less))
         return measure(model, inputs, trace, runs, warmup, roof)
+
+    def _profiled_for(self, graph: Graph, inputs: Sequence[Any], trace: Profile) -> CompiledModel:
+        """The model for such inputs, after a run: where their sizes ask for another than the graph's, that."""
+        from intarsia.plan.constraints import BranchApart, SizesApart
+        from intarsia.size_branches import pinned, with_branches_apart
+
+        model = self._profiled(graph, trace)
+        other: Graph | None = None
+        try:
+            model.run(list(inputs), None)
+        except BranchApart:
+            other = with_branches_apart(graph)
+        except SizesApart:
+            other = pinned(graph, inputs)
+            if other is None:
+                raise
+        return model if other is None else self._profiled(other, trace)
 
     def memory_report(self, shapes: Mapping[str, Sequence[int]] | None = None) -> MemoryReport:
         """Who holds what: weights (mapped, in the model's bytes, packed), and for each shape of the inputs the memory of

@@ -21,6 +21,7 @@ from intarsia.errors import (
     InvalidModelError,
     NoSuchFile,
     OutOfMemory,
+    WrongType,
 )
 from intarsia.graph.external import ExternalFiles
 from intarsia.graph.model import Graph, Node
@@ -67,13 +68,25 @@ def checked_source(source: Any, options: SessionOptions) -> Any:
             raise InvalidModelError(f"{os.fspath(source)}: expected a regular file, as the session is untrusted")
         nbytes = status.st_size
     elif hasattr(source, "read"):
-        source = source.read(most + 1)
+        source = _read(source, most + 1)
         nbytes = len(source)
-    else:
-        nbytes = source.ByteSize() if hasattr(source, "ByteSize") else memoryview(source).nbytes
+    elif hasattr(source, "ByteSize"):
+        nbytes = source.ByteSize()
+    else:  # what is no model at all, loading says
+        nbytes = memoryview(source).nbytes if isinstance(source, (bytes, bytearray, memoryview)) else 0
     if nbytes > most:
         raise InvalidModelError(f"the model has {_mib(nbytes)}, at most {_mib(most)} are allowed ({MODEL!r})")
     return source
+
+
+def _read(stream: Any, most: int) -> bytes:
+    """What a stream has, at most so many bytes: a raw one gives some at a time."""
+    found = bytearray()
+    while len(found) < most and (some := stream.read(most - len(found))):
+        if not isinstance(some, bytes):
+            raise WrongType(f"the model's stream gives {type(some).__name__}; expected bytes: open the file as 'rb'")
+        found += some
+    return bytes(found)
 
 
 class NoFiles(ExternalFiles):

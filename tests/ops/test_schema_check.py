@@ -445,3 +445,14 @@ def test_results_of_an_operator_without_types(shape: Any, provider: str) -> None
         session("bytes").run(None, {"x": x})
     with pytest.raises(NodeFailed, match=r"'odd' .*output 'e' is float32\[2, 8\]|'here' \(Gemm\)"):
         session("rows").run(None, {"x": x})
+
+
+def test_a_number_of_heads_that_is_left_open() -> None:
+    """0 is what RotaryEmbedding's num_heads is where it is left out, and exporters write it."""
+    text = """<ir_version: 10, opset_import: ["": 23]>
+        g (float[1,2,3,8] x, float[9,4] c, float[9,4] s, int64[1,3] p) => (float[1,2,3,8] y) {
+            y = RotaryEmbedding<num_heads=0>(x, c, s, p)
+        }"""
+    ort.InferenceSession(onnx.parser.parse_model(text).SerializeToString())
+    with pytest.raises(ort.InvalidGraph, match="attribute 'num_heads' is -1; expected a number of at least 0"):
+        ort.InferenceSession(onnx.parser.parse_model(text.replace("num_heads=0", "num_heads=-1")).SerializeToString())

@@ -83,7 +83,7 @@ def reference(node: Drawn) -> list[Any]:
     return evaluate_node(made, list(node.inputs), registry())
 
 
-@functools.lru_cache(512)
+@functools.lru_cache(64)  # what they keep lies in mappings of its own, of which a process may have 65,530
 def session_of(data: bytes, provider: str = "CPUExecutionProvider") -> ort.InferenceSession:
     return ort.InferenceSession(data, providers=[provider])
 

@@ -29,7 +29,7 @@ from onnx import TensorProto, helper, numpy_helper
 import intarsia as ort
 from intarsia.errors import IntarsiaError
 
-LIMITS = {"seconds": 4, "memory_mib": 256, "output_mib": 64, "model_mib": 16, "nodes": 5000, "nesting": 8}
+LIMITS = {"seconds": 2, "memory_mib": 256, "output_mib": 64, "model_mib": 16, "nodes": 5000, "nesting": 8}
 SLACK_SECONDS = 60.0  # of two sessions and runs: what no limit reaches in the middle, on machines that do other things
 SLACK_MIB = 1024.0
 HUGE = (2**24, 2**31 - 1, 2**31, 2**32 + 1, 2**40, 2**62, 2**63 - 1, -1, -(2**63))

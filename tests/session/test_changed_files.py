@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 import intarsia as ort
 from intarsia.graph import file_bytes
+from intarsia.graph.file_bytes import forget_recent
 from intarsia.graph.load import load
 
 PROVIDERS = ["CPUExecutionProvider", "ReferenceExecutionProvider"]
@@ -192,6 +193,21 @@ def test_links_and_permissions_are_no_change(tmp_path: Path) -> None:
     path.chmod(0o600)
     path.unlink()
     np.testing.assert_array_equal(graph.constants["table"].numpy(), TABLE)
+
+
+def test_a_file_that_was_moved_away_is_read_where_it_is(tmp_path: Path) -> None:
+    """As programs rotate models: the old one gets another name, a new one its name."""
+    path = write(tmp_path / "m.onnx")
+    graph = load(path)
+    time.sleep(0.01)
+    path.rename(tmp_path / "old.onnx")
+    np.testing.assert_array_equal(graph.constants["table"].numpy(), TABLE)
+    path.write_bytes(b"another")
+    np.testing.assert_array_equal(graph.constants["table"].numpy(), TABLE)
+    forget_recent()
+    overwritten(tmp_path / "old.onnx")
+    with pytest.raises(ort.Fail, match="has changed since it was opened"):
+        graph.constants["table"].numpy()
 
 
 def test_same_size_and_time(tmp_path: Path) -> None:

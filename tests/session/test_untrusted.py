@@ -23,6 +23,7 @@ from intarsia.errors import (
     NoSuchFile,
     OutOfMemory,
     RunTimeout,
+    WrongType,
 )
 
 ADD = '<ir_version: 10, opset_import: ["": 20]> g (float[n] x) => (float[n] y) { y = Add(x, x) }'
@@ -52,6 +53,25 @@ def test_a_harmless_model_runs(tmp_path: Path) -> None:
     path.write_bytes(model())
     for source in (model(), path, str(path), io.BytesIO(model()), onnx.load(path), bytearray(model())):
         assert add(untrusted(), source) == [2, 4]
+
+
+class Raw(io.RawIOBase):
+    """A stream that gives seven bytes at a time, as pipes and sockets may."""
+
+    def __init__(self, data: bytes) -> None:
+        self.left = data
+
+    def read(self, size: int = -1) -> bytes:
+        given, self.left = self.left[:7], self.left[7:]
+        return given
+
+
+def test_other_sources() -> None:
+    assert add(untrusted(), Raw(model())) == [2, 4]
+    with pytest.raises(WrongType, match="stream gives str; expected bytes"):
+        ort.InferenceSession(io.StringIO("text"), untrusted())
+    with pytest.raises(WrongType):
+        ort.InferenceSession(123, untrusted())
 
 
 def test_every_way_to_run() -> None:
@@ -191,12 +211,16 @@ def test_memory() -> None:
         session.run(None, {"x": np.zeros(4_000_000, np.float32), "k": np.int64(0)})
 
 
-def test_results() -> None:
+def test_results(monkeypatch: pytest.MonkeyPatch) -> None:
     session = ort.InferenceSession(model(), untrusted(output_mib=1))
     session.run(None, {"x": np.zeros(1 << 18, np.float32)})
     message = r"the results have 1\.\d MiB, at most 1\.0 MiB are allowed \('untrusted\.output_mib'\)"
+    runs: list[int] = []
+    run = session._run_model
+    monkeypatch.setattr(session, "_run_model", lambda *given: runs.append(1) or run(*given))
     with pytest.raises(OutOfMemory, match=message):
         session.run(None, {"x": np.zeros(300_000, np.float32)})
+    assert len(runs) == 1  # what is refused is not tried again
 
 
 def endless() -> bytes:

@@ -144,8 +144,8 @@ class DiskCache:
         self.refused = "" if self._folder is None or shared else unsafe_folder(self._folder)
         if self.refused:
             logger.warning(
-                "the cache %s is not used: %s (it holds machine code); chmod go-w, or set INTARSIA_CACHE_DIR to another, or "
-                "%s=1 where who fills it is to be trusted", directory, self.refused, _READ_ONLY,
+                "the cache %s is not used: %s (it holds machine code); chmod go-w, or set INTARSIA_CACHE_DIR to another or to "
+                "a new folder in it, or %s=1 where who fills it is to be trusted", directory, self.refused, _READ_ONLY,
             )  # fmt: skip
             self._folder, self._writable = None, False
 

@@ -112,7 +112,7 @@ class ExternalFiles:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise ExternalDataError(f"{where}: {location!r} in folder {str(self.folder)!r} is not a regular file")
-        return file_bytes(descriptor, f"weight file {location!r} in folder {str(self.folder)!r}", ExternalDataError)
+        return file_bytes(descriptor, f"weight file {location!r} in folder {str(self.folder)!r}", ExternalDataError, str(path))
 
     def resolved(self, where: str, location: str) -> Path:
         """The path of `location`, which must not lead out of the folder."""

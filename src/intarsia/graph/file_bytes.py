@@ -31,12 +31,13 @@ class FileBytes:
         descriptor: of the file, open for reading; it is closed when nobody has this any more.
         label: what the file is called in messages.
         error: the kind of error that says that the file changed.
+        path: where it was opened; once another file or none is there, it was renamed, which changes its last time, too.
     """
 
-    __slots__ = ("_descriptor", "_error", "_label", "_lock", "_nbytes", "_rooms", "_state", "_window")
+    __slots__ = ("_descriptor", "_error", "_label", "_lock", "_nbytes", "_path", "_rooms", "_state", "_window")
 
-    def __init__(self, descriptor: int, label: str, error: type[Fail] = Fail) -> None:
-        self._descriptor, self._label, self._error = descriptor, label, error
+    def __init__(self, descriptor: int, label: str, error: type[Fail] = Fail, path: str = "") -> None:
+        self._descriptor, self._label, self._error, self._path = descriptor, label, error, path
         self._state = _State(os.fstat(descriptor))
         self._nbytes = self._state.nbytes
         self._window = (0, b"")
@@ -112,11 +113,27 @@ class FileBytes:
             state = _State(os.fstat(self._descriptor))
         except OSError as error:
             raise self._error(f"{self._label}: the file cannot be read: {error.strerror or error}") from error
-        if done < len(room) or state != self._state:
+        if done < len(room) or (state != self._state and not self._was_renamed(state)):
             raise self._error(
                 f"{self._label}: the file has changed since it was opened ({self._state} then, {state} now): make a new "
                 "session. Write a new file beside it and rename that, so that who has the old one open can go on reading it"
             )
+
+    def _was_renamed(self, state: _State) -> bool:
+        """Whether a rename explains the state; it is known from now on."""
+        if not self._path or (state.nbytes, state.written) != (self._state.nbytes, self._state.written):
+            return False
+        from pathlib import Path
+
+        own = os.fstat(self._descriptor)
+        try:
+            there = Path(self._path).stat()
+        except OSError:
+            there = None
+        if there is not None and (there.st_dev, there.st_ino) == (own.st_dev, own.st_ino):
+            return False
+        self._state = state
+        return True
 
     def _some(self, room: memoryview, start: int) -> int:
         if hasattr(os, "preadv"):  # which leaves alone the place that a forked process would share
@@ -182,7 +199,7 @@ def open_file(path: str | os.PathLike[str]) -> int:
     return os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
 
 
-def file_bytes(descriptor: int, label: str, error: type[Fail] = Fail) -> bytes | FileBytes:
+def file_bytes(descriptor: int, label: str, error: type[Fail] = Fail, path: str = "") -> bytes | FileBytes:
     """The bytes of an open file, which this takes over: those of small ones, of pipes and devices are read at once.
 
     Raises:
@@ -195,5 +212,5 @@ def file_bytes(descriptor: int, label: str, error: type[Fail] = Fail) -> bytes |
     if not stat.S_ISREG(status.st_mode):
         with os.fdopen(descriptor, "rb") as file:
             return file.read()
-    found = FileBytes(descriptor, label, error)
+    found = FileBytes(descriptor, label, error, path)
     return found if status.st_size >= WHOLE_NBYTES else found[:]

@@ -89,8 +89,8 @@ def not_written(path: str | os.PathLike[str], error: OSError | ValueError) -> No
 def _checked(path: Path) -> Path:
     """The place that is to be written. Raises InvalidArgument, NotWritten."""
     try:
-        place = path.resolve() if path.is_symlink() else path
-        if place.is_dir():
+        place = path.resolve() if path.is_symlink() and not _is_special(path) else path
+        if path.is_dir():
             raise not_written(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
         if not place.parent.is_dir():
             folder = str(place.parent)

@@ -78,7 +78,7 @@ def _read_stream(stream: BinaryIO, folder: Path | None) -> Source:
 def read_file(path: str) -> Buffer:
     """The file's bytes."""
     try:
-        return file_bytes(open_file(path), path)
+        return file_bytes(open_file(path), path, path=path)
     except FileNotFoundError:
         parent = Path(path).parent
         where = f"its folder {str(parent)!r} does not exist either" if not parent.is_dir() else "check the name"

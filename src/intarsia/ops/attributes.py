@@ -25,6 +25,7 @@ _TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (numbers.Integral, "INT"), (numbers.Real, "FLOAT"), ((str, bytes), "STRING"), (np.ndarray, "TENSOR"), (Graph, "GRAPH"),
     (SparseTensor, "SPARSE_TENSOR"), ((TensorType, SequenceType, OptionalType, MapType), "TYPE_PROTO"),
 )  # fmt: skip
+_EXACT = {int: "INT", float: "FLOAT", str: "STRING", bytes: "STRING"}  # most elements of lists: forests have millions
 _COUNTS = frozenset(("num_heads", "group", "groups", "num_groups", "blocksize"))
 SERVING = {("INT", "FLOAT"), ("INTS", "FLOATS")}  # what is given as an integer where a number is meant
 
@@ -45,8 +46,15 @@ def check_attributes(record: OpRecord, node: Node) -> None:
             _check_known(record, node, name)
         elif value is not None and not _is_of_type(value, declared):
             raise k.DefinitionError(f"attribute {name!r} is {_shown(value)}; expected {_TOLD[declared]}")
-        elif name in _COUNTS and declared == "INT" and not isinstance(value, AttributeRef) and value < 1:
-            raise k.DefinitionError(f"attribute {name!r} is {value}; expected a number of at least 1")
+        elif name in _COUNTS and declared == "INT" and not isinstance(value, AttributeRef):
+            _check_count(record, name, value)
+
+
+def _check_count(record: OpRecord, name: str, value: int) -> None:
+    """A number of parts is at least 1, or 0 where leaving the attribute out means that (RotaryEmbedding's num_heads)."""
+    least = 0 if record.attributes.get(name) in (0, None) else 1
+    if value < least:
+        raise k.DefinitionError(f"attribute {name!r} is {value}; expected a number of at least {least}")
 
 
 def _check_known(record: OpRecord, node: Node, name: str) -> None:
@@ -73,7 +81,8 @@ def declared_types(record: OpRecord) -> dict[str, str]:
 def attribute_type(value: Any) -> str:
     """ONNX's word for the type of an attribute's value; "" for an empty list, a reference, and what is none."""
     if isinstance(value, (list, tuple)):
-        words = {attribute_type(v) for v in value}
+        words = {_EXACT.get(kind, "") for kind in set(map(type, value))}
+        words = {attribute_type(v) for v in value} if "" in words else words
         one = "FLOAT" if words == {"INT", "FLOAT"} else words.pop() if len(words) == 1 else ""
         return one and f"{one}S"
     if isinstance(value, AttributeRef):

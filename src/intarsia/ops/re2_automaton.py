@@ -132,7 +132,7 @@ class _State(dict[str, "_State"]):
 
 
 class _Dfa:
-    """Reads forwards from 0 to 1, or backwards from 1 to 0; `anywhere`: a match may begin before every character."""
+    """Reads forwards from 0 to 1 from one place on, or backwards from 1 to 0, where a match may end at every place."""
 
     def __init__(self, nfa: _Nfa, *, backwards: bool) -> None:
         self.nfa, self.backwards = nfa, backwards
@@ -179,7 +179,7 @@ class _Dfa:
         steps = self.nfa.steps
         core = frozenset(t for s in self._closure(state, kind) for leaf, t in steps[s] if inside[leaf]) | self.always
         self.left -= 1
-        if not self.left:  # what was found is forgotten, all at once
+        if self.left <= 0:  # what was found is forgotten, all at once
             self.known, self.members, self.left = {}, {}, _MOST_LOOKED_UP
         return self._state(core, kind)
 

@@ -102,7 +102,7 @@ _OTHER_CASES = {"k": 0x212A, "s": 0x17F}
 
 
 class _Group:
-    """A group that is open: its alternatives so far, the flags around it, and how often what is in it is repeated at most."""
+    """A group that is open: its alternatives so far, and the flags around it."""
 
     def __init__(self, flags: frozenset[str]) -> None:
         self.flags = flags

@@ -235,13 +235,14 @@ class Arena:
             self._drop_unused()
         if self.limit and self._reserved() + others + nbytes > self.limit:
             raise OutOfMemory(self._message(holder, nbytes, others))
-        return self._extend(nbytes), 0
+        return self._extend(nbytes, others), 0
 
-    def _extend(self, nbytes: int) -> Region:
+    def _extend(self, nbytes: int, others: int) -> Region:
+        """A new region; `others`: bytes that the limit counts beside the arena."""
         size = nbytes
         if self.strategy == NEXT_POWER_OF_TWO:
             size = max(1 << (nbytes - 1).bit_length() if nbytes <= self._most else nbytes, min(self._next, self._most))
-            if (self.limit and self._reserved() + size > self.limit) or not fits(self._reserved() + size):
+            if (self.limit and self._reserved() + others + size > self.limit) or not fits(self._reserved() + size):
                 size = nbytes
         try:
             if not fits(self._reserved() + size):

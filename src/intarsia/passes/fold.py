@@ -95,12 +95,17 @@ def _within_total(rewriter: Rewriter, nbytes: int) -> bool:
         rewriter = rewriter.outer
     total: Total | None = rewriter.notes.get(Total)
     if total is None:
-        limit = TOTAL_NBYTES + TOTAL_TIMES * sum(c.nbytes for c in rewriter.graph.constants.values())
+        limit = TOTAL_NBYTES + TOTAL_TIMES * _constants_nbytes(rewriter.graph)
         total = rewriter.notes[Total] = Total(limit)
     if nbytes > total.left:
         return False
     total.left -= nbytes
     return True
+
+
+def _constants_nbytes(graph: Graph) -> int:
+    inner = (sub for node in graph.nodes for sub in node.subgraphs)
+    return sum(c.nbytes for c in graph.constants.values()) + sum(map(_constants_nbytes, inner))
 
 
 @dataclass

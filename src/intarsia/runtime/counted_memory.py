@@ -265,8 +265,7 @@ class Account:
             yield
             return
         token, before = ACCOUNT.set(self), self._set(self._handler)
-        self._words[_REFUSED] = 0
-        try:
+        try:  # what was refused last may be another thread's: the limit is named beside what the error says then, too
             yield
         except MemoryError as error:
             if not self._words[_REFUSED] or self.setting in str(error):
