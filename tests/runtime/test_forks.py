@@ -328,6 +328,8 @@ time.sleep(0.3)
 def test_asynchronous_runs_that_take_a_moment_are_waited_for() -> None:
     code = """
 made = session(PRODUCT)
+for n in (20, 400):  # so that what is waited for is a run, not a compilation
+    made.run(None, {"x": ones(n, n)})
 for n in (20, 400):
     made.run_async(None, {"x": ones(n, n)}, lambda results, n, error: print(n, len(results), repr(error), flush=True), n)
 """
