@@ -57,7 +57,6 @@ nothing:
   ret ptr null
 mapped:
   %a = call i32 @mprotect(ptr %base, i64 4096, i32 3)
-  store i64 %size, ptr %base
   %first = getelementptr i8, ptr %base, i64 8192
   %b = call i32 @mprotect(ptr %first, i64 %data, i32 3)
   %c = or i32 %a, %b
@@ -67,6 +66,7 @@ back:
   %d = call i32 @munmap(ptr %base, i64 %whole)
   ret ptr null
 ready:
+  store i64 %size, ptr %base
   call void @llvm.memset.p0.i64(ptr %first, i8 %fill, i64 %data, i1 false)
   %start = load i64, ptr %at_start
   %is_start = icmp ne i64 %start, 0
