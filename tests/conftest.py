@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-version", action="store_true", help="all types of all versions in tests/ops/test_every_type.py")
     parser.addoption("--hostile-cases", type=int, default=2000, help="cases of tests/properties/test_hostile.py")
     parser.addoption("--hostile-seed", type=int, default=0, help="the number of the first of them")
-    parser.addoption("--quick", action="store_true", help="a minute: of each file the first test and one in 40")
+    parser.addoption("--quick", action="store_true", help="two minutes: of each file the first test and one in 40")
     parser.addoption("--passed-to", type=Path, metavar="FILE", help="write the names of the tests that pass into this file")
     parser.addoption("--without", type=Path, metavar="FILE", help="leave out the tests that such a file names")
     parser.addoption("--guard-cases", type=int, default=10_000, help="runs in tests/guard (default: 10,000), about as many")
