@@ -306,11 +306,9 @@ def built_case(
         else:
             feeds[label] = operand.value
             graph.input.append(onnx.ValueInfoProto(name=label, type=_type(operand, label, declared)))
-    opsets = [
-        helper.make_opsetid(d, v) for d, v in {**KNOWN_OPSETS, domain: registry().records[domain, name][-1].since}.items()
-    ]
-    if not domain:
-        opsets = [helper.make_opsetid(d, v) for d, v in KNOWN_OPSETS.items()]
+    record = registry().records[domain, name][-1]
+    last = record.until - 1 if record.until else KNOWN_OPSETS[""]  # that has the operator
+    opsets = [helper.make_opsetid(d, v) for d, v in {**KNOWN_OPSETS, domain: record.since if domain else last}.items()]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=12).SerializeToString()
     return Case(model, feeds, told, 10.0 if name == "Loop" else None)  # which may well have no end
 
