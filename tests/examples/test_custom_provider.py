@@ -54,7 +54,7 @@ def test_passes_the_suite(installed: dict[str, str]) -> None:
     call = [sys.executable, "-m", "intarsia.testing.provider", "toy_npu", "--cases", "test_matmul"]
     done = subprocess.run(call, env=installed, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "18 of 18 checks passed" in done.stdout
+    assert "19 of 19 checks passed" in done.stdout
 
 
 def test_refuses_and_fails_clearly(installed: dict[str, str]) -> None:
