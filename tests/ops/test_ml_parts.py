@@ -255,5 +255,5 @@ def test_machine_for_another_number_of_features() -> None:
     model = model_of("SVMRegressor", {"X": np.zeros((3, 2), np.float32)}, {"Y": F}, n_supports=2, coefficients=[1.0, 2.0],
                      support_vectors=[0.0] * 4, rho=[0.0], **SVM)  # fmt: skip
     assert on_host(model) == []
-    with pytest.raises(IntarsiaError, match="dimension of size 3"):
+    with pytest.raises(IntarsiaError, match="the inner dimensions of a matrix product: got 3, expected 2"):
         ours(model, {"X": np.zeros((3, 3), np.float32)})

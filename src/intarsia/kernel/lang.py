@@ -340,10 +340,13 @@ def _note_slice(start: Dim, step: int, count: Dim, extent: Dim, axis: int) -> No
     lowest, highest = (start, last) if step > 0 else (last, start)
     what = f"the elements that are wanted of axis {axis}"
     require_least(count, 0, f"the number of elements that are wanted of axis {axis}")
+    if isinstance(count, int) and count <= 0:
+        return
+    times = 1 if isinstance(count, int) else count  # what is asked of none holds
     if not is_nonnegative(lowest):
-        require_least(lowest * count, 0, what)
+        require_least(lowest * times, 0, what)
     if not is_nonnegative(extent - 1 - highest):
-        require_least(extent * count, (highest + 1) * count, what)
+        require_least(extent * times, (highest + 1) * times, what)
 
 
 def _check_alike(prim: str, a: Tensor, b: Tensor) -> None:

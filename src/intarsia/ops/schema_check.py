@@ -27,6 +27,8 @@ _SAMPLES = frozenset(("float", "float16"))
 _ALSO: Mapping[tuple[str, str, int], frozenset[str]] = {  # by operator and input: types beyond the schema's
     ("com.microsoft", "GreedySearch", 0): _SAMPLES,  # an encoder's input, as BeamSearch has it
     ("com.microsoft", "Sampling", 0): _SAMPLES,
+    ("com.microsoft", "GatherBlockQuantized", 0): frozenset(("int2", "uint2")),  # which ONNX has had since
+    ("com.microsoft", "GatherBlockQuantized", 3): frozenset(("int2", "uint2")),
     ("", "Tile", 1): frozenset(("int64",)),  # numbers of repetitions and axes, which version 1 has in the type of its input
     ("", "Tile", 2): frozenset(("int64",)),
 }
