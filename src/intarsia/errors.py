@@ -130,10 +130,30 @@ class EPFail(IntarsiaError):
 
 
 def crashed(provider: str, when: str, error: Exception) -> EPFail:
-    """The error for one that a provider did not mean to raise."""
+    """The error for one that a provider did not mean to raise.
+
+    Raises:
+        error itself: a handler of a signal raised it, which Python calls in the middle of anything.
+    """
+    if is_of_a_signal_handler(error):
+        raise error
     failure = EPFail(f"{provider} crashed {when}: {type(error).__name__}: {error}")
     failure.provider = provider
     return failure
+
+
+def is_of_a_signal_handler(error: BaseException) -> bool:
+    """Whether the program's handler of a signal raised an exception (an alarm that ends what takes too long)."""
+    import signal
+
+    handlers = [handler for number in signal.valid_signals() if callable(handler := signal.getsignal(number))]
+    codes = {getattr(h if hasattr(h, "__code__") else type(h).__call__, "__code__", None) for h in handlers}
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code in codes:
+            return True
+        traceback = traceback.tb_next
+    return False
 
 
 class DeviceLost(EPFail):

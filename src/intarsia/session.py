@@ -14,7 +14,7 @@ from weakref import ref
 from intarsia import background, forks
 from intarsia.background import Underway
 from intarsia.direct import DirectModel
-from intarsia.errors import EPFail, Fail, IntarsiaError, InvalidArgument, WrongType, crashed, nearest
+from intarsia.errors import EPFail, Fail, IntarsiaError, InvalidArgument, WrongType, crashed, is_of_a_signal_handler, nearest
 from intarsia.faults import CURRENT_RUN
 from intarsia.feeds import FeedReader, SizesDiffer, out_of_ort_values
 from intarsia.graph import progress
@@ -497,7 +497,7 @@ class InferenceSession(SessionApi, SessionDebug):
             EPFail: it failed or crashed, and no other may take its place.
         """
         meant = isinstance(error, IntarsiaError | MemoryError) and not isinstance(error, EPFail)
-        if meant or not isinstance(error, Exception):
+        if meant or not isinstance(error, Exception) or is_of_a_signal_handler(error):
             return False
         self._fall_back(error if isinstance(error, EPFail) else self._crash_of(model, error), model)
         return True

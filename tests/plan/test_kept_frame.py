@@ -206,7 +206,7 @@ def test_threads_that_bind_at_once() -> None:
 
 
 def test_what_python_computes_for_all_sizes_is_not_kept() -> None:
-    _session, found = segments("g (float[2, n, 1] x) => (float[2, n, 2] y) { y = DFT<axis=1>(x) }")
+    _session, found = segments("g (float[2, n, 1] x) => (float[2, n, 2] y) { one = Constant<value_int=1>() y = DFT(x, , one) }")
     for _ in range(2):
         for segment in found:
             other = again(segment)

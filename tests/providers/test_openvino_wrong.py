@@ -36,7 +36,6 @@ NODES = {
     "int8 saturates": ("g (int8[N] x) => (int8[N] y) { y = Add(x, x) }", [np.array([100, 1], np.int8)]),
     "Div of int32": ("g (int32[N] x, int32[N] z) => (int32[N] y) { y = Div(x, z) }", [HUGE, BIG]),
     "Mod of int32": ("g (int32[N] x, int32[N] z) => (int32[N] y) { y = Mod(x, z) }", [BIG * 60, BIG - 2]),
-    "Mean of int32": ("g (int32[N] x, int32[N] z) => (int32[N] y) { y = Mean(x, z) }", [BIG * 2, BIG * 4]),
     "Relu of int32": ("g (int32[N] x) => (int32[N] y) { y = Relu(x) }", [BIG]),
     "ReduceSum of int32": ("g (int32[N] x) => (int32[1] y) { y = ReduceSum(x) }", [MIXED]),
     "ReduceMax of int32": ("g (int32[N] x) => (int32[1] y) { y = ReduceMax(x) }", [BIG]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 import intarsia
 from intarsia import ProviderWarning
-from intarsia.errors import EPFail
+from intarsia.errors import EPFail, crashed, is_of_a_signal_handler
 from intarsia.graph.dtypes import DType
 
 WHOLE, PARTS = "y = Relu(x)", "a = Relu(x)  y = Exp(a)"
@@ -193,3 +194,28 @@ def test_element_types_read_as_numpy_says_them() -> None:
     )
     assert f"{DType.DOUBLE:>8}|" == " float64|"
     assert int(DType.FLOAT) == 1
+
+
+def test_a_signal_handler_that_raises_is_no_crash() -> None:
+    """Python calls it in the middle of anything, here of a provider; what it raises is the program's."""
+    error = RuntimeError("no handler")
+    assert not is_of_a_signal_handler(error)
+
+    class Alarm:
+        def __call__(self, number: int, frame: object) -> None:
+            raise TimeoutError("alarm")
+
+    def handler(number: int, frame: object) -> None:
+        raise TimeoutError("alarm")
+
+    before = signal.getsignal(signal.SIGALRM)
+    try:
+        for one in (handler, Alarm()):
+            signal.signal(signal.SIGALRM, one)
+            with pytest.raises(TimeoutError, match="alarm") as raised:
+                signal.raise_signal(signal.SIGALRM)
+            assert is_of_a_signal_handler(raised.value)
+            with pytest.raises(TimeoutError, match="alarm"):
+                crashed("SomeProvider", "in a run", raised.value)  # type: ignore[arg-type]
+    finally:
+        signal.signal(signal.SIGALRM, before)
