@@ -61,7 +61,8 @@ _MOST_PIECES = 512
 # An entry's time of use is renewed at most this often, to spare the disk.
 _TOUCH_SECONDS = 3600.0
 # An entry is opened so that links are not followed, and nothing waits for who writes to a pipe.
-_READ = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+_GUARDED = sum(getattr(os, name, 0) for name in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+_READ = os.O_RDONLY | _GUARDED
 _OPEN_TO_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _READ_ONLY = "INTARSIA_CACHE_READ_ONLY"
 
@@ -461,9 +462,9 @@ class DiskCache:
             return False
 
     def _note_pruned(self) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | _READ & ~os.O_RDONLY
         if not self._writable:
             return
+        flags = os.O_WRONLY | os.O_CREAT | _GUARDED
         with contextlib.suppress(OSError), os.fdopen(os.open(self._mark(), flags, 0o600), "ab"):
             os.utime(self._mark())
 

@@ -69,12 +69,17 @@ def _check_trips(kind: Any) -> None:
 def _check_carried(given: Types, made: Types) -> None:
     """Raise DefinitionError where the body gives a carried value another type than it takes."""
     for i, (a, b) in enumerate(zip(given, made, strict=False)):
-        try:
-            merge_types(a, b)
-        except k.DefinitionError:
-            assert a is not None
-            assert b is not None
-            raise k.DefinitionError(f"carried value {i} starts as {a.onnx_name}; body makes it {b.onnx_name}") from None
+        _merged(a, b, f"carried value {i} starts as {{}}; body makes it {{}}")
+
+
+def _merged(a: ValueType | None, b: ValueType | None, wrong: str) -> ValueType | None:
+    """`merge_types`; raises DefinitionError by the words `wrong` around both types."""
+    try:
+        return merge_types(a, b)
+    except k.DefinitionError:
+        assert a is not None
+        assert b is not None
+        raise k.DefinitionError(wrong.format(a.onnx_name, b.onnx_name)) from None
 
 
 # --- types that hold for several values ------------------------------------------------------------------------------
@@ -194,12 +199,7 @@ def _if_types(cond: ValueType | np.ndarray, *, then_branch: Graph, else_branch: 
 
 
 def _of_both(i: int, a: ValueType | None, b: ValueType | None) -> ValueType | None:
-    try:
-        return merge_types(a, b)
-    except k.DefinitionError:
-        assert a is not None
-        assert b is not None
-        raise k.DefinitionError(f"output {i} is {a.onnx_name} of then_branch and {b.onnx_name} of else_branch") from None
+    return _merged(a, b, f"output {i} is {{}} of then_branch and {{}} of else_branch")
 
 
 @host_op(

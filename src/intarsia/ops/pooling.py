@@ -166,7 +166,7 @@ def _roi_pool_type(X: TensorType, rois: TensorType, *, pooled_shape: Ints, spati
         raise k.DefinitionError(f"pooled_shape is {list(pooled_shape)}; expected 2 sizes of at least 1")
     if X.shape is None or rois.shape is None:
         return TensorType(X.dtype)
-    if len(X.shape) != 4 or len(rois.shape) != 2 or len(pooled_shape) != 2:
+    if len(X.shape) != 4 or len(rois.shape) != 2:
         raise k.DefinitionError(
             f"X is {X}, rois {rois}, pooled_shape {list(pooled_shape)}; expected [N, C, H, W], [regions, 5], two"
         )
