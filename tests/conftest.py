@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import functools
 import os
 import re
 import sys
@@ -48,6 +50,17 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["INTARSIA_PROPERTY_EXAMPLES"] = str(config.getoption("--property-examples"))
     if (path := config.getoption("--passed-to")) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Passed(path.absolute()))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    marked = item.get_closest_marker("not_under_wine")
+    if marked is not None and _is_wine():
+        pytest.skip(f"Wine: {marked.args[0]}")
+
+
+@functools.cache
+def _is_wine() -> bool:
+    return sys.platform == "win32" and hasattr(ctypes.WinDLL("ntdll"), "wine_get_version")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -22,7 +22,7 @@ def package(tmp_path: Path) -> Path:
 
 def test_sources_below_a_folder(package: Path) -> None:
     found = fingerprint._states(str(package))
-    assert sorted(path for path, _, _ in found) == [str(package / "__init__.py"), str(package / "ops" / "shape.py")]
+    assert sorted(Path(path) for path, _, _ in found) == [package / "__init__.py", package / "ops" / "shape.py"]
     assert {size for _, size, _ in found} == {6}
 
 

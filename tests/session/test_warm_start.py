@@ -122,7 +122,7 @@ ROOT = (
     "session session_api session_debug session_reports signature size_branches visible warm"
 ).split()
 OF_PACKAGES = {
-    "codegen": "cache cores fingerprint image tables target tile_permission",
+    "codegen": "cache cores executable_memory fingerprint image tables target tile_permission",
     "device": "memory",
     "graph": "dims dtypes mapped model progress",
     "partition": "arena capability device memory provider",

@@ -62,6 +62,7 @@ def address() -> int:
     found = image.load(linked) if linked is not None else None
     if not found:
         from intarsia.codegen.engine import get_engine
+        from intarsia.codegen.link_objects import link
         from intarsia.codegen.tape_text import bind_text
         from intarsia.codegen.target import Target
 
@@ -71,7 +72,7 @@ def address() -> int:
         except EPFail:
             return 0
         objects = engine.objects([kernel])
-        linked = image.link(objects, [kernel.symbol]) if objects is not None else None
+        linked = link(objects, [kernel.symbol]) if objects is not None else None
         if linked is not None:
             cache.put(key, linked)
     return next(iter(found.values()))

@@ -118,20 +118,34 @@ def facts() -> tuple[str, str, str, str]:
     """This machine as LLVM sees it: triple, CPU, features; and LLVM's version."""
     binding = llvm()
     version = ".".join(map(str, binding.llvm_version_info))
-    return binding.get_process_triple(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten(), version
+    return native_triple(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten(), version
 
 
-def compiled(request: Request, machine_of: Callable[[Request], Any] | None = None) -> bytes:
+@functools.cache
+def native_triple() -> str:
+    """What code for this process is compiled for.
+
+    On Windows objects are ELF, with Windows' calling convention: LLVM's linker for its own format (COFF) places the sections
+    of a library too far from each other and ends the process, and `image.py` links ELF everywhere.
+    """
+    triple = str(llvm().get_process_triple())
+    return f"{triple.split('-', 1)[0]}-pc-windows-msvc-elf" if "-windows-" in triple else triple
+
+
+def compiled(
+    request: Request, machine_of: Callable[[Request], Any] | None = None, has: Callable[[str], bool] | None = None
+) -> bytes:
     """The object file of a kernel.
 
     Args:
         machine_of: what gives the target machine of a request, in the place of a new one.
+        has: whether the process that is to run it has a function; by default, whether this one, started by that, has it.
 
     Raises:
         CompileError: LLVM rejects the text, it does not define its symbol, or calls what nobody defines.
     """
     with parsed(request.symbol, request.ir) as module:
-        _check_symbols(request.symbol, module, request.parts)
+        _check_symbols(request.symbol, module, request.parts, has or _in_process)
         machine = machine_of(request) if machine_of else target_machine(request.triple, request.cpu, request.features)
         if request.effort == Effort.ALL:
             optimized(module, machine)
@@ -148,7 +162,7 @@ def target_machine(triple: str, cpu: str, features: str, opt: int = 3) -> Any:
     RuntimeError where this LLVM has no code generator for the triple.
     """
     binding = llvm()
-    if triple != binding.get_process_triple():
+    if triple != native_triple():
         _all_targets()
     reloc = "static" if triple.startswith("wasm") else "pic"
     target = binding.Target.from_triple(triple)
@@ -183,18 +197,18 @@ def parsed(name: str, ir: str) -> Iterator[Any]:
         context.close()
 
 
-def _check_symbols(symbol: str, module: Any, parts: Sequence[str]) -> None:
+def _check_symbols(symbol: str, module: Any, parts: Sequence[str], has: Callable[[str], bool]) -> None:
     defined = {function.name: not function.is_declaration for function in module.functions}
     if not defined.get(symbol):
         raise CompileError(f"the text of kernel {symbol!r} defines no function of that name; it defines {sorted(defined)}")
     for name, has_body in defined.items():
-        if not has_body and name not in parts and not name.startswith("llvm.") and not _in_process(name):
+        if not has_body and name not in parts and not name.startswith("llvm.") and not has(name):
             raise CompileError(f"kernel {symbol!r} calls {name!r}, which neither it nor this process's libraries define")
 
 
 @functools.cache
 def _in_process(name: str) -> bool:
-    return bool(llvm().address_of_symbol(name)) or (os.name != "nt" and hasattr(ctypes.CDLL(None), name))
+    return bool(llvm().address_of_symbol(name)) or hasattr(ctypes.CDLL(None), name)
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from intarsia.codegen import compiler
+from intarsia.codegen.executable_memory import has_function
 from intarsia.errors import EPFail, InvalidArgument
 from intarsia.machine import available_cores
 from intarsia.visible import get_logger
@@ -155,7 +156,7 @@ class Compilers:
         answer = self._asked(lambda process: process.compiled(request), f"compiling kernel {request.symbol!r}", owner)
         if answer is None:
             try:
-                return compiler.compiled(request)
+                return compiler.compiled(request, has=has_function)
             except compiler.CompileError as error:
                 raise EPFail(str(error)) from error
         if isinstance(answer, str):

@@ -15,7 +15,6 @@ import ctypes
 import functools
 import heapq
 import itertools
-import os
 import re
 import struct
 import time
@@ -30,6 +29,7 @@ from intarsia.codegen import compiler, compiler_memory, image
 from intarsia.codegen.cache import CACHE_VERSION, DiskCache, checksum_of, content_key, get_cache
 from intarsia.codegen.compiler import Effort, Request
 from intarsia.codegen.compilers import at_once, compilers
+from intarsia.codegen.link_objects import link
 from intarsia.codegen.soft_half import VERSION as HALF_VERSION
 from intarsia.codegen.soft_half import needs_conversions, with_conversions
 from intarsia.codegen.target import Target, host_facts, llvm
@@ -224,19 +224,21 @@ class Engine:
 
     def _add(self, objects: dict[str, bytes], symbols: dict[str, str]) -> None:
         codes, names = [objects[key] for key in symbols], list(symbols.values())
-        linked = image.link(codes, names)
+        linked = link(codes, names)
         addresses = image.load(linked) if linked is not None else None
         if addresses is None:
+            if linked is not None and (unknown := image.unknown_functions(linked)):
+                raise EPFail(
+                    f"kernels {sorted(names)} could not be linked into this process: they need {unknown}, which no library of "
+                    "it defines. If they were compiled for another system, `intarsia cache clear` removes them"
+                )
             addresses = self._linked_by_llvm(codes, names)
         self._addresses |= {key: addresses[symbol] for key, symbol in symbols.items()}
 
     def _linked_by_llvm(self, objects: list[bytes], symbols: list[str]) -> dict[str, int]:
         binding = llvm()
         if self._jit is None:
-            # JITLink has no COFF backend that reads llvmlite's objects on Windows.
-            self._jit = binding.create_lljit_compiler(
-                self.target.target_machine(), use_jit_link=os.name != "nt", suppress_errors=True
-            )
+            self._jit = binding.create_lljit_compiler(self.target.target_machine(), use_jit_link=True, suppress_errors=True)
         builder = binding.JITLibraryBuilder().add_current_process()
         for code, symbol in zip(objects, symbols, strict=True):
             builder.add_object_img(code).export_symbol(symbol)

@@ -80,7 +80,7 @@ def is_known() -> bool:
 
 
 def _facts_key() -> str:
-    return f"compiler-{compiler_key()}"
+    return f"machine-{compiler_key()}"
 
 
 @functools.cache

@@ -456,6 +456,7 @@ def _entry() -> int:
     if addresses:
         return next(iter(addresses.values()))
     from intarsia.codegen.engine import get_engine
+    from intarsia.codegen.link_objects import link
     from intarsia.codegen.target import Target
     from intarsia.runtime.spmd_text import executor_text
 
@@ -464,7 +465,7 @@ def _entry() -> int:
     engine = get_engine(target)
     address = engine.load([kernel])[kernel.symbol]
     objects = engine.objects([kernel])
-    linked = image.link(objects, [kernel.symbol]) if objects is not None else None
+    linked = link(objects, [kernel.symbol]) if objects is not None else None
     if linked is not None:
         cache.put(key, linked)
     return address

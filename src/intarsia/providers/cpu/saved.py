@@ -98,11 +98,12 @@ def _without_constants(executable: Executable) -> Executable:
 
 def _linked(kernels: Sequence[KernelText], target: Target) -> bytes:
     from intarsia.codegen.engine import get_engine
+    from intarsia.codegen.link_objects import link
 
     objects = get_engine(target).objects(kernels, anew=True)
     if objects is None:
         raise NotSaved("it was restored itself, and its kernels are not in the cache")
-    code = image.link(objects, [k.symbol for k in kernels])
+    code = link(objects, [k.symbol for k in kernels])
     if code is None:
         raise NotSaved("its kernels cannot be linked without LLVM on this system")
     return code
