@@ -7,15 +7,14 @@ The bounds are those of onnx's own runner: equal strings, integers and booleans;
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx.backend.test.loader import load_model_tests
 
 from intarsia.graph.dtypes import DType
 from intarsia.testing.cases import model_and_data as read
+from intarsia.testing.cases import suite
 
 KINDS = {"node": 1884, "simple": 23, "pytorch-converted": 82, "pytorch-operator": 35}  # cases of onnx 1.23.2
 ONNX_VERSION = "1.23.2"
@@ -35,17 +34,9 @@ WIDER = {"test_attention_4d_causal_fp16_expanded": 2.0**-9}
 
 
 @functools.cache
-def cases_of(kind: str) -> dict[str, Any]:
-    """Cases of one kind by name."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the suite divides by zero on purpose
-        return {case.name: case for case in load_model_tests(kind=kind)}
-
-
-@functools.cache
 def cases() -> dict[str, Any]:
     """All cases by name."""
-    return {name: case for kind in KINDS for name, case in cases_of(kind).items()}
+    return {name: case for kind in KINDS for name, case in suite(kind).items()}
 
 
 @functools.lru_cache(4)

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from backend_cases import INVERTED, KINDS, ONNX_VERSION, RANDOM, WIDER, cases, cases_of, check, model_and_data
+from backend_cases import INVERTED, KINDS, ONNX_VERSION, RANDOM, WIDER, cases, check, model_and_data
 
 from intarsia import InferenceSession
+from intarsia.testing.cases import suite
 
 PROVIDERS = ("CPUExecutionProvider", "ReferenceExecutionProvider")
 SAMPLE = 12  # every so many-th case belongs to the sample
@@ -53,7 +54,7 @@ def test_nothing_is_left_out() -> None:
     assert not SKIPPED
     assert len(parameters()) == len(PROVIDERS) * len(cases())
     if onnx.__version__ == ONNX_VERSION:
-        assert {kind: len(cases_of(kind)) for kind in KINDS} == KINDS
+        assert {kind: len(suite(kind)) for kind in KINDS} == KINDS
         assert len(cases()) == 2024
     else:
         assert len(cases()) > 2000

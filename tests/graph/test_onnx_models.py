@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from intarsia.graph.load import load
 from intarsia.graph.model import AttributeRef, Graph, MapType, Node, OptionalType, SequenceType, TensorType, ValueType
 from intarsia.graph.save import to_model_bytes
 from intarsia.graph.verify import verify
+from intarsia.testing.cases import suite
 
 DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
 FILES = sorted(DATA.rglob("*.onnx"))
@@ -23,11 +23,7 @@ FILES = sorted(DATA.rglob("*.onnx"))
 
 @pytest.fixture(scope="module")
 def node_models() -> list[Any]:
-    from onnx.backend.test.loader import load_node_model_tests
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # onnx's own cases overflow and divide by zero on purpose
-        return [(case.name, case.model) for case in load_node_model_tests()]
+    return [(name, case.model) for name, case in suite("node").items()]
 
 
 def same_array(ours: np.ndarray, theirs: np.ndarray) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnx.backend.test.loader import load_model_tests
 
 from intarsia.errors import Fail, InvalidGraph
 from intarsia.graph.dims import Expr, symbol
@@ -20,6 +18,7 @@ from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.ops import registry
 from intarsia.ops.evaluate import evaluate_node
 from intarsia.ops.infer import infer
+from intarsia.testing.cases import suite
 
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")
 
@@ -44,10 +43,7 @@ def run(
 
 
 def control_cases() -> dict[str, Any]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = load_model_tests(kind="node")
-    return {c.name: c for c in found if any(n.op_type in CONTROL for n in c.model.graph.node)}
+    return {name: c for name, c in suite("node").items() if any(n.op_type in CONTROL for n in c.model.graph.node)}
 
 
 CASES = control_cases()

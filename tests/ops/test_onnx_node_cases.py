@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from backend_cases import cases_of, check
+from backend_cases import check
 
 from intarsia.graph.dims import evaluate, symbol
 from intarsia.graph.dtypes import DType
@@ -16,7 +16,7 @@ from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import interpret
 from intarsia.ops import registry
 from intarsia.ops.infer import trace
-from intarsia.testing.cases import plain
+from intarsia.testing.cases import plain, suite
 
 NOT_SYMBOLIC = {  # word in a case's name -> why it is not traced on symbolic shapes
     "padded_kv": "a mask shorter than the keys is padded only where both sizes are known",
@@ -37,14 +37,14 @@ def graph_of(case: Any) -> Graph | None:
 
 
 def runnable() -> list[str]:
-    return [name for name, case in cases_of("node").items() if graph_of(case) is not None]
+    return [name for name, case in suite("node").items() if graph_of(case) is not None]
 
 
 def traceable() -> list[str]:
     """Cases of one operator that is defined in primitives, whose inputs are tensors."""
     found = []
     for name in runnable():
-        case = cases_of("node")[name]
+        case = suite("node")[name]
         if (
             len(case.model.graph.node) == 1
             and len(case.model.graph.input)
@@ -61,7 +61,7 @@ def traceable() -> list[str]:
 @pytest.mark.parametrize("name", traceable())
 def test_traced_on_symbolic_shapes(name: str) -> None:
     """Each dimension of each input (but those of 1) is a symbol of its own; the trace then runs with the case's sizes."""
-    case = cases_of("node")[name]
+    case = suite("node")[name]
     graph = graph_of(case)
     assert graph is not None
     (node,) = graph.nodes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pickle
 import warnings
 import zlib
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.codegen.cache import cached, content_key
 from intarsia.graph.dtypes import DType
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
@@ -28,13 +30,35 @@ TRAINING = frozenset(("test_gradient_of_add", "test_gradient_of_add_and_mul"))
 
 
 @functools.cache
-def cases() -> dict[str, Any]:
-    """Every case that needs no download, by name."""
+def suite(kind: str) -> dict[str, Any]:
+    """All cases of one of `KINDS`, by name.
+
+    onnx computes the results of its node cases in Python when they are imported, which takes five seconds of a processor:
+    they are kept in the user's cache, for this onnx and this NumPy.
+    """
+    if kind != "node":
+        return _made(kind)
+    import onnx
+
+    key = content_key("cases of onnx", onnx.__version__, np.__version__)
+    found: dict[str, Any] = pickle.loads(  # noqa: S301 # the cache holds code that runs, and is its user's alone
+        zlib.decompress(cached(f"cases-{key}", lambda: zlib.compress(pickle.dumps(_made(kind)), 1)))
+    )
+    return found
+
+
+def _made(kind: str) -> dict[str, Any]:
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the suite divides by zero on purpose
-        return {c.name: c for kind in KINDS for c in load_model_tests(kind=kind) if c.name not in TRAINING}
+        return {case.name: case for case in load_model_tests(kind=kind)}
+
+
+@functools.cache
+def cases() -> dict[str, Any]:
+    """Every case that needs no download and no training, by name."""
+    return {name: case for kind in KINDS for name, case in suite(kind).items() if name not in TRAINING}
 
 
 def sample(every: int) -> list[str]:
