@@ -89,6 +89,7 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "untrusted.memory_mib": _int("2048", "of untrusted sessions: session.memory_limit_mib, where that is 0", True),
     "untrusted.output_mib": _int("512", "of untrusted sessions: the largest results of a run", True),
     "untrusted.seconds": _int("60", "of untrusted sessions: the longest making of a session, and the longest run", True),
+    "untrusted.process": _flag("0", "of untrusted sessions: in a process apart, whose limits the system holds", True),
     "partition.shapes_on_host": _flag("1", "keep integer shape arithmetic off devices with their own memory", True),
     "session.disable_cpu_ep_fallback": _flag("0", "an error when a node would run on a CPU that was not named", True),
     "session.provider_fallback": _text(

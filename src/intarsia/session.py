@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
 from intarsia import background, forks
@@ -81,6 +81,14 @@ class InferenceSession(SessionApi, SessionDebug):
         NotImplemented: operators that the model needs do not exist (all are listed), or no provider takes one.
         EPFail: no named provider works on this machine, or one cannot compile its part.
     """
+
+    def __new__(cls, path_or_bytes: Any = None, sess_options: SessionOptions | None = None, *_: Any, **__: Any) -> Self:
+        """An object of a class of its own where the model is to be in a process apart."""
+        if isinstance(sess_options, SessionOptions) and sess_options.config("untrusted.process") == "1":
+            from intarsia import untrusted
+
+            return object.__new__(untrusted.class_apart(cls, sess_options))
+        return object.__new__(cls)
 
     def __init__(
         self,

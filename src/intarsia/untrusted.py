@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -29,9 +29,17 @@ from intarsia.graph.verify import written_out_nodes
 from intarsia.graph.wire import Buffer
 from intarsia.options import SessionOptions
 
+if TYPE_CHECKING:
+    from intarsia.session import InferenceSession
+
+Session = TypeVar("Session", bound="InferenceSession")
+
 MODEL, NODES, NESTING, MEMORY, OUTPUT, SECONDS = (
     f"untrusted.{name}" for name in ("model_mib", "nodes", "nesting", "memory_mib", "output_mib", "seconds")
 )
+
+
+PROCESS = "untrusted.process"
 
 
 def limit(options: SessionOptions, key: str) -> int:
@@ -44,6 +52,21 @@ def limit(options: SessionOptions, key: str) -> int:
     if value < 1:
         raise InvalidArgument(f"configuration entry {key!r}: expected at least 1, got {value}")
     return value
+
+
+def class_apart(kind: type[Session], options: SessionOptions) -> type[Session]:
+    """The class of sessions like those of `kind`, whose models are in processes apart.
+
+    Raises:
+        InvalidArgument: the session is not untrusted.
+    """
+    if not options.untrusted:
+        raise InvalidArgument(f"{PROCESS!r} is '1', but SessionOptions.untrusted is False: set it as well")
+    from intarsia.apart.session import class_of
+
+    own: Any = kind
+    found: type[Session] = class_of(own)
+    return found
 
 
 def checked_source(source: Any, options: SessionOptions) -> Any:

@@ -56,7 +56,7 @@ LISTINGS = {
     "threads.md": 3,
     "migration.md": 3,
     "model-packages.md": 2,
-    "security.md": 1,
+    "security.md": 2,
     "values.md": 3,
 }
 

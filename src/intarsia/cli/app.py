@@ -127,6 +127,7 @@ def run_model(
     untrusted: Annotated[
         bool, typer.Option(help="The model is a stranger's: strict checks, no files or machine code of its, and limits.")
     ] = False,
+    process: Annotated[bool, typer.Option("--process", help="With --untrusted: in a process apart.")] = False,
 ) -> None:
     """Run a model once and print its outputs.
 
@@ -138,11 +139,12 @@ def run_model(
 
     `intarsia run bert.onnx -i 'input_ids=[[101, 2023, 102]]' -i attention_mask=@ones -d seq=3 -o out.npz`
 
-    `intarsia run found.onnx --untrusted --config untrusted.seconds=5`
+    `intarsia run found.onnx --untrusted --process --config untrusted.seconds=5`
     """
+    entries = [*(config or []), *(["untrusted.process=1"] if process else [])]
     feed_options = FeedOptions(parse_dims(dim or []), seed, _numbers(mean, "--mean"), _numbers(std, "--std"))
     show = run.OutputOptions(top, labels, output)
-    run.run_model(model, inputs or [], _names(provider), feed_options, threads, show, config or [], untrusted=untrusted)
+    run.run_model(model, inputs or [], _names(provider), feed_options, threads, show, entries, untrusted=untrusted)
 
 
 @app.command("explain")
