@@ -37,7 +37,7 @@ class _Race(RunContext):
         if run is None:
             super().__init__()
         else:
-            super().__init__(run.options, run.config, run.flag, run.timeout)
+            super().__init__(run.options, run.config, run.flag, run.timeout, run.trips)
         self.over = over
 
     @property

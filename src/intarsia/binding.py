@@ -247,7 +247,7 @@ class IOBinding:
         same shapes, since a cache that grows from run to run would be prepared for each."""
         model = self._model
         self._call = None
-        if self._stay or set(self._inputs) != set(model.inputs):
+        if self._stay or set(self._inputs) != set(model.inputs) or self._session._trips is not None:
             return
         arrays = [self._inputs[name] for name in model.inputs]
         if all(type(a) is np.ndarray and _plain(a) for a in arrays):

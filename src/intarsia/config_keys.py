@@ -68,6 +68,7 @@ SESSION_KEYS: dict[str, ConfigKey] = {
         "0", "make the session before its kernels are compiled; the reference provider serves runs meanwhile", True
     ),
     "session.cache_weights_mib": ConfigKey("1024", "models up to this size start from the cache; 0: none", True, "int"),
+    "session.loop_trips": _int("0", "the most trips of a run's loops together, steps of searches too; 0: any number", True),
     "session.read_ahead": _flag(
         "1", "a session that begins from the cache has a thread fetch its weights ahead of the first run", True
     ),
@@ -89,6 +90,7 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "untrusted.memory_mib": _int("2048", "of untrusted sessions: session.memory_limit_mib, where that is 0", True),
     "untrusted.output_mib": _int("512", "of untrusted sessions: the largest results of a run", True),
     "untrusted.seconds": _int("60", "of untrusted sessions: the longest making of a session, and the longest run", True),
+    "untrusted.trips": _int("10000000", "of untrusted sessions: session.loop_trips, where that is 0", True),
     "untrusted.process": _flag("0", "of untrusted sessions: in a process apart, whose limits the system holds", True),
     "partition.shapes_on_host": _flag("1", "keep integer shape arithmetic off devices with their own memory", True),
     "session.disable_cpu_ep_fallback": _flag("0", "an error when a node would run on a CPU that was not named", True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from contextvars import ContextVar
 from typing import Protocol
 
@@ -12,9 +13,29 @@ class Stoppable(Protocol):
     def check(self) -> None:
         """Raise where that has happened."""
 
+    def count_trips(self, count: int = 1) -> None:
+        """So many trips of loops more are about to be run. Raise where that are too many for a run."""
+
 
 CURRENT_RUN: ContextVar[Stoppable | None] = ContextVar("CURRENT_RUN", default=None)
 """The run that this thread works for, for what takes long: `if run := CURRENT_RUN.get(): run.check()`."""
+
+
+UNLIMITED_TRIPS = 1 << 62
+
+
+def new_flag(trips: int = UNLIMITED_TRIPS) -> array[int]:
+    """What a run's native code looks at: a word that is not 0 once the run is to stop, and how many trips are left to its
+    loops. Native code counts them down, and stops the run where there are none."""
+    return array("q", [0, trips])
+
+
+def next_trip() -> None:
+    """A loop that Python runs begins a trip. Raises where the run of this thread is to stop, or has had too many."""
+    run = CURRENT_RUN.get()
+    if run is not None:
+        run.check()
+        run.count_trips()
 
 
 INDEX_OUT_OF_RANGE, DIVISION_BY_ZERO, SINGULAR_MATRIX, TOO_MANY_SAMPLES = range(1, 5)  # what a kernel writes to its status word

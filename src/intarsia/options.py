@@ -14,6 +14,7 @@ import numpy as np
 from intarsia.config_keys import PROPERTY_KEYS, RUN_KEYS, SESSION_KEYS, check_entry
 from intarsia.enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
 from intarsia.errors import InvalidArgument, ModelLoadCanceled, NotImplemented, UnknownOption, WrongType, nearest
+from intarsia.faults import new_flag
 from intarsia.records import dataclass
 
 if TYPE_CHECKING:
@@ -423,7 +424,7 @@ class RunOptions(Settings):
     }
 
     def __init__(self) -> None:
-        self.__dict__.update(_config={}, _flag=array("q", [0]), _followers=[], _adapters=[])
+        self.__dict__.update(_config={}, _flag=new_flag(), _followers=[], _adapters=[])
         super().__init__()
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -438,7 +439,7 @@ class RunOptions(Settings):
 
     @property
     def flag(self) -> array[int]:
-        """One int64 that is not 0 while `terminate` is set; compiled code may watch it."""
+        """Its first int64 is not 0 while `terminate` is set; compiled code may watch it."""
         found: array[int] = self.__dict__["_flag"]
         return found
 

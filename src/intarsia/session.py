@@ -29,7 +29,7 @@ from intarsia.plan.constraints import BranchApart, SizesApart
 from intarsia.providers.fallback import check_taken, fallback_mode, report
 from intarsia.providers.options import option_texts, values_of
 from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, resolve
-from intarsia.session_api import CREATION_TIMEOUT, SessionApi, context_of, limited_making, reads_config
+from intarsia.session_api import CREATION_TIMEOUT, SessionApi, context_of, limited_making, reads_config, trips_of
 from intarsia.session_debug import SessionDebug
 from intarsia.session_reports import SHRINKAGE, arena_of
 from intarsia.signature import ModelMetadata, NodeArg
@@ -192,6 +192,7 @@ class InferenceSession(SessionApi, SessionDebug):
         self._guard = "" if guard == "ignore" else guard
         self._sparse = frozenset(v.name for v in signature.outputs if isinstance(v.type, SparseTensorType))
         self._tells = options.log_severity_level == 0
+        self._trips = trips_of(options)
         self._watched = self._is_watched()
         self._output_names = [v.name for v in signature.outputs]
         self._variants: dict[tuple[str, ...], tuple[CompiledModel, FeedReader]] = {}
@@ -536,6 +537,8 @@ class InferenceSession(SessionApi, SessionDebug):
             raise WrongType(f"output_names: expected a list of names, got {output_names!r}; write [{output_names!r}]")
         if self._sess_options.untrusted and (run is None or run.timeout is None):
             return self._run_untrusted(model, inputs, output_names, run, stay)
+        if self._trips is not None and (run is None or run.trips is None):
+            return self._run_with_few_trips(model, inputs, output_names, run, stay)
         if run is not None:
             run.check()
         start = time.perf_counter_ns()

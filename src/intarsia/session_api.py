@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -17,6 +16,7 @@ from intarsia.background import Underway
 from intarsia.config_keys import EFFICIENT, WORKLOAD, check_dynamic_option
 from intarsia.direct import DirectModel
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument, NotImplemented, WrongType
+from intarsia.faults import new_flag
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.provider import RunContext
 from intarsia.providers.registry import CPU
@@ -25,6 +25,7 @@ from intarsia.session_reports import SessionReports
 
 if TYPE_CHECKING:
     import contextvars
+    from array import array
 
     from intarsia.async_threads import AsyncThreads
     from intarsia.background import AnyModel
@@ -118,6 +119,7 @@ class SessionApi(SessionReports):
     _check_source: Callable[[], None]
     _run_some: Callable[..., list[Any]]
     _profile: Profile | None
+    _trips: tuple[int, str] | None
     _providers: list[str]
     _sess_options: SessionOptions
     _source: Any
@@ -290,6 +292,23 @@ class SessionApi(SessionReports):
         options = run.options if run is not None else None
         return self._run_timed(model, inputs, names, options, limit(self._sess_options, SECONDS), stay)
 
+    def _new_flag(self) -> array[int]:
+        return new_flag() if self._trips is None else new_flag(self._trips[0])
+
+    def _run_with_few_trips(
+        self, model: Any, inputs: list[Any], names: Any, run: RunContext | None, stay: frozenset[str]
+    ) -> list[Any]:
+        """A run without a timeout whose trips are counted."""
+        options, flag = run.options if run is not None else None, self._new_flag()
+        if options is not None:
+            options.follow(flag)
+        try:
+            limited = RunContext(options, run.config if run is not None else None, flag, None, self._trips)
+            return self._run_some(model, inputs, names, limited, stay)
+        finally:
+            if options is not None:
+                options.unfollow(flag)
+
     def _check_results(self, results: list[Any]) -> None:
         from intarsia.untrusted import check_results
 
@@ -315,8 +334,9 @@ class SessionApi(SessionReports):
     ) -> list[Any]:  # fmt: skip
         from intarsia.deadline import checked_timeout, deadline
 
-        seconds, flag = checked_timeout(timeout), array("q", [0])
-        run = RunContext(options, options.config_entries() if options is not None else None, flag, seconds)
+        seconds, flag = checked_timeout(timeout), self._new_flag()
+        config = options.config_entries() if options is not None else None
+        run = RunContext(options, config, flag, seconds, self._trips)
         if options is not None:
             options.follow(flag)
         try:
@@ -541,6 +561,24 @@ def context_of(options: RunOptions | None) -> RunContext | None:
     return RunContext(options, dict(state["_config"]), state["_flag"])
 
 
+def trips_of(options: SessionOptions) -> tuple[int, str] | None:
+    """How many trips the loops of a run may have, and the setting that says so; None: any number.
+
+    Raises:
+        InvalidArgument: a number below 0, or none in an untrusted session.
+    """
+    key = TRIPS
+    if options.untrusted and options.config(key) == "0":
+        from intarsia import untrusted
+
+        return untrusted.limit(options, untrusted.TRIPS), untrusted.TRIPS
+    most = int(options.config(key))
+    if most < 0:
+        raise InvalidArgument(f"configuration entry {key!r}: expected a number of trips, or 0 for no limit; got {most}")
+    return (most, key) if most else None
+
+
+TRIPS = "session.loop_trips"
 CREATION_TIMEOUT = "session.creation_timeout_s"
 
 

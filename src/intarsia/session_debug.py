@@ -39,6 +39,7 @@ class SessionDebug:
     _hooks: list[Hook]
     _log: logging.Logger | logging.LoggerAdapter[Any]
     _guard: str
+    _trips: tuple[int, str] | None
     _watched: bool
     _arena: Callable[[], Arena]
     _tells: bool
@@ -112,6 +113,7 @@ class SessionDebug:
         """Whether a run is more than its results."""
         told = self._tells or self._profile is not None
         counted = self._arena().account is not None
+        counted = counted or self._trips is not None
         return bool(told or counted or self._guard or self._hooks or self._sparse or self._sess_options.untrusted)
 
     def _log_of(self, options: RunOptions | None) -> logging.Logger | logging.LoggerAdapter[Any]:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 Session = TypeVar("Session", bound="InferenceSession")
 
-MODEL, NODES, NESTING, MEMORY, OUTPUT, SECONDS = (
-    f"untrusted.{name}" for name in ("model_mib", "nodes", "nesting", "memory_mib", "output_mib", "seconds")
+MODEL, NODES, NESTING, MEMORY, OUTPUT, SECONDS, TRIPS = (
+    f"untrusted.{name}" for name in ("model_mib", "nodes", "nesting", "memory_mib", "output_mib", "seconds", "trips")
 )
 
 

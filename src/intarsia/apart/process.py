@@ -55,6 +55,7 @@ def _program() -> list[str]:
 
 def _environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    kept["INTARSIA_COMPILER_PROCESSES"] = "0"  # it may start none
     cache = get_cache()
     if cache.place and not cache.refused:
         return {**kept, "INTARSIA_CACHE_DIR": str(cache.place), "INTARSIA_CACHE_READ_ONLY": "1"}

@@ -128,6 +128,7 @@ class _Apart:
         self._sparse = frozenset(v.name for v in signature.outputs if isinstance(v.type, SparseTensorType))
         self._providers, self._option_texts = listed, texts
         self._variants, self._by_size, self._auto, self._guard, self._tells = {}, None, None, "", False
+        self._trips = None  # they are counted there
         self._log, self._watched, self._patience, self._lock = logger, True, 0, threading.Lock()
         if self._profile is not None and not isinstance(self._profile, _Profile):
             self._profile = _Profile(self._profile.start_ns)

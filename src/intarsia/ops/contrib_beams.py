@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.faults import next_trip
 from intarsia.graph.dims import fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, TensorType
@@ -149,6 +150,7 @@ class _Beams:
         shown: list[Array] = []
         count = limit - self.sequences.shape[1]
         while True:
+            next_trip()
             probabilities = log_softmax(self.model.logits())
             if not shown:
                 self.first = probabilities[:: self.beams]

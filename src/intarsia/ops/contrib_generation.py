@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.faults import next_trip
 from intarsia.graph.dims import fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, TensorType
@@ -257,6 +258,7 @@ def _search(model: Model, rules: Rules, limit: int, pad: int, choose: Callable[[
     sequences = model.ids.copy()
     ended = np.zeros(len(sequences), bool)
     while True:
+        next_trip()
         tokens = choose(rules.apply(model.logits(), sequences)).astype(np.int32)
         ended |= tokens == rules.eos
         tokens[ended] = pad

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.faults import CURRENT_RUN
+from intarsia.faults import next_trip
 from intarsia.graph.dims import Dim, Expr, dim_max, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, OptionalType, SequenceType, TensorType, ValueType
@@ -285,10 +285,9 @@ def loop(M: Any = None, cond: Any = None, *v_initial: Any, body: Graph, node: No
     carried = list(v_initial)
     scans: list[list[np.ndarray]] = [[] for _ in body.outputs[1 + len(carried) :]]
     shape = (1,) if trip_type(body).shape else ()
-    i, whole = 0, CURRENT_RUN.get()
+    i = 0
     while going and (limit is None or i < limit):
-        if whole is not None:  # a body may have no nodes that look
-            whole.check()
+        next_trip()
         out = run(body, [np.full(shape, i, np.int64), np.array(True), *carried])
         _check_condition("the body's condition", np.asarray(out[0]))
         if i == 0 and limit is not None and always_goes_on(None if cond is None else np.asarray(cond), body):
@@ -399,6 +398,7 @@ def scan(
     run = _runner(node)
     found: list[list[np.ndarray]] = [[] for _ in body.outputs[len(states) :]]
     for t in range(lengths.pop()):
+        next_trip()
         out = run(body, [*states, *(np.array(m[t]) for m in moved)])
         for parts, value in zip(found, out[len(states) :], strict=True):
             parts.append(value)

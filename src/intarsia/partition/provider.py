@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 import numpy as np
 
 from intarsia.errors import EPFail, Fail, RunTimeout
-from intarsia.faults import CURRENT_RUN
+from intarsia.faults import CURRENT_RUN, UNLIMITED_TRIPS
 from intarsia.graph.model import Graph, Node
 from intarsia.partition.arena import Arena
 from intarsia.partition.capability import (
@@ -98,11 +98,12 @@ class RunContext:
     Attributes:
         options: the caller's `RunOptions`, or None.
         config: its configuration entries.
-        flag: one int64 that another thread sets to stop the run; programs may watch it without the interpreter.
+        flag: of `faults.new_flag`: another thread sets it to stop the run; programs may watch it without the interpreter.
         timeout: seconds after which the run is stopped, where the caller gave a limit.
+        trips: how many trips of loops the run may have, and the setting that says so; None: any number.
     """
 
-    __slots__ = ("config", "flag", "options", "timeout")
+    __slots__ = ("config", "flag", "options", "timeout", "trips")
 
     def __init__(
         self,
@@ -110,10 +111,11 @@ class RunContext:
         config: Mapping[str, str] | None = None,
         flag: array[int] | None = None,
         timeout: float | None = None,
+        trips: tuple[int, str] | None = None,
     ) -> None:
         self.options = options
         self.config: Mapping[str, str] = config if config is not None else {}
-        self.flag, self.timeout = flag, timeout
+        self.flag, self.timeout, self.trips = flag, timeout, trips
 
     @property
     def terminated(self) -> bool:
@@ -129,8 +131,30 @@ class RunContext:
         if self.terminated:
             raise self.stopped()
 
+    def count_trips(self, count: int = 1) -> None:
+        """So many trips of loops more are about to be run, or were run.
+
+        Raises:
+            Fail: they are more than the run may have.
+        """
+        if self.trips is not None and self.flag is not None:
+            self.flag[1] -= count
+            if self.flag[1] < 0:
+                raise self.stopped()
+
+    @property
+    def trips_left(self) -> int:
+        """How many trips of loops the run may still have."""
+        return self.flag[1] if self.trips is not None and self.flag is not None else UNLIMITED_TRIPS
+
     def stopped(self) -> Fail:
         """The error of a run that was stopped."""
+        if self.trips is not None and self.trips_left < 0:
+            most, setting = self.trips
+            return Fail(
+                f"the run was stopped: its loops (Loop, Scan, and steps of searches) would have more than {most:,} trips "
+                f"together ({setting!r})"
+            )
         asked = self.options is not None and bool(self.options.terminate)
         if self.timeout is not None and not asked:
             return RunTimeout(f"the run took longer than its timeout of {self.timeout:g} s and was stopped")

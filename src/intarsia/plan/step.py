@@ -138,9 +138,15 @@ class Step:
         return (self.kernel, *self.calls)
 
 
+COUNTED_IF, COUNTED_UNLESS = 1 << 8, 1 << 9
+
+
 @dataclass
 class Jump:
-    """Goes on `offset` steps further where the byte in the buffer `condition` is `value` ("": always), else at the next."""
+    """Goes on `offset` steps further where the byte in the buffer `condition` is `value` ("": always), else at the next.
+
+    `value` has COUNTED_IF where a trip of a loop begins if it jumps, COUNTED_UNLESS where one does if it goes on.
+    """
 
     offset: int
     condition: str = ""

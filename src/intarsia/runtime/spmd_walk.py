@@ -7,9 +7,31 @@ and where a jump goes. Between rows a walk looks whether it was asked to stop, a
 from __future__ import annotations
 
 # jump(row, i): where the walk goes on after row %i, whose function is null: its argument is a pair (address of a byte or null,
-# value); if the byte is that value, or there is none, at the row's fourth word, else at the next row.
+# value); if the byte is the value's low byte, or there is none, at the row's fourth word, else at the next row. The value's
+# next two bits say that a trip of a loop begins where it jumps, or where it goes on (`plan.step.Jump`).
+# trip(call): counts one: the second word of the run's flag is how many are left; where there are none, the first is set.
 _JUMP = """
-define internal i64 @jump(ptr %row, i64 %i) alwaysinline nounwind {
+define internal void @trip(ptr %call) noinline nounwind {
+entry:
+  %fp = getelementptr i64, ptr %call, i64 $CALL_FLAG$
+  %flag = load ptr, ptr %fp
+  %none = icmp eq ptr %flag, null
+  br i1 %none, label %out, label %count
+count:
+  %lp = getelementptr i64, ptr %flag, i64 1
+  %left = load i64, ptr %lp
+  %left1 = sub i64 %left, 1
+  store i64 %left1, ptr %lp
+  %over = icmp slt i64 %left1, 0
+  br i1 %over, label %stop, label %out
+stop:
+  store atomic i64 1, ptr %flag monotonic, align 8
+  br label %out
+out:
+  ret void
+}
+
+define internal i64 @jump(ptr %row, i64 %i, ptr %call) alwaysinline nounwind {
 entry:
   %ap = getelementptr i64, ptr %row, i64 1
   %a = load ptr, ptr %ap
@@ -22,13 +44,20 @@ look:
   %v8 = load i8, ptr %byte
   %v = zext i8 %v8 to i64
   %wp = getelementptr i64, ptr %a, i64 1
-  %want = load i64, ptr %wp
+  %word = load i64, ptr %wp
+  %want = and i64 %word, 255
   %same = icmp eq i64 %v, %want
   %next = add i64 %i, 1
   %chosen = select i1 %same, i64 %target, i64 %next
+  %bit = select i1 %same, i64 256, i64 512
+  %hit = and i64 %word, %bit
+  %plain = icmp eq i64 %hit, 0
+  br i1 %plain, label %out, label %count
+count:
+  call void @trip(ptr %call)
   br label %out
 out:
-  %to = phi i64 [ %target, %entry ], [ %chosen, %look ]
+  %to = phi i64 [ %target, %entry ], [ %chosen, %look ], [ %chosen, %count ]
   ret i64 %to
 }"""
 
@@ -50,7 +79,7 @@ step:
 
 _JUMPING = """\
 jumping:
-  %to1 = call i64 @jump(ptr %row, i64 %i)
+  %to1 = call i64 @jump(ptr %row, i64 %i, ptr %call)
   br label %ran"""
 
 _PERFORM = """\

@@ -31,7 +31,7 @@ from intarsia.kernel import lang as k
 from intarsia.ops.control import trip_type
 from intarsia.plan.constraints import BRANCHES_APART, Constraint
 from intarsia.plan.segment import Buffer, Segment
-from intarsia.plan.step import STATUS, Argument, Below, Jump, Ref, Renamed, Sizes, Step
+from intarsia.plan.step import COUNTED_IF, COUNTED_UNLESS, STATUS, Argument, Below, Jump, Ref, Renamed, Sizes, Step
 from intarsia.providers.cpu.executable import Executable
 from intarsia.records import dataclass
 
@@ -213,8 +213,8 @@ class _Splicer:
         watched = [*body, *after]
         inside = [*watched, self._count(1, counter, going, limit, condition, watched)]
         return [
-            *before, self._count(0, counter, going, limit, first), self._jump(len(inside) + 2, going, 0), *inside,
-            self._jump(-len(inside), going),
+            *before, self._count(0, counter, going, limit, first), self._jump(len(inside) + 2, going, COUNTED_UNLESS), *inside,
+            self._jump(-len(inside), going, 1 | COUNTED_IF),
         ]  # fmt: skip
 
     def _counter(self) -> str:

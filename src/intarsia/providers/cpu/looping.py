@@ -127,8 +127,12 @@ class LoopProgram:
             left = size if limit is None else min(size, limit - state.trip)
             if run is not None:
                 run.check()
+                left = max(1, min(left, run.trips_left))
+            before = state.trip
             if not self._batch(state, left, run):
                 self._one_trip(state, run)
+            if run is not None:
+                run.count_trips(state.trip - before)
             size = 2 * size
         if not counted:
             self._usual = min(max(_FIRST_TRIPS, 1 << (state.trip - 1).bit_length()), _MOST_FIRST_TRIPS)

@@ -409,6 +409,8 @@ class _Walk:
             return
         done = 0
         while count == NO_LIMIT and not region.limit or done < count:
+            if self.context is not None:
+                self.context.count_trips()
             self._range(region.start, region.stop, region.inner)
             done += 1
             if len(self.waiting) >= self.started_at_once:
