@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from intarsia.errors import Fail
-from intarsia.warm import identity, model_key
+from intarsia.warm import identity, known_content, model_key
 
 FileState = tuple[int, int, str]  # size, time of the last change in ns, hash of the bytes ("" where nothing would remember it)
 
@@ -20,8 +21,12 @@ def file_state(source: Any) -> FileState | None:
 def check_file(source: Any, before: FileState | None) -> None:
     """Raises Fail where a file is another one than that of the session that was pickled. A copy of it will do."""
     state = identity(source) if before is not None else None
-    if before is None or not state or (state[2], state[3]) == before[:2]:
+    if before is None or not state:
         return
+    if (state[2], state[3]) == before[:2]:
+        known = known_content(source, Path(source).stat()) if before[2] else None
+        if known is None or known == before[2]:
+            return
     if state[2] == before[0] and before[2] and _hash(source) == before[2]:
         return
     raise Fail(

@@ -18,11 +18,13 @@ from intarsia.feeds import converted
 from intarsia.graph.dims import Dim, Expr, fresh_symbol, symbols_of, written_name
 from intarsia.graph.dtypes import DType
 from intarsia.graph.external import ExternalFiles
+from intarsia.graph.file_bytes import FileBytes
 from intarsia.graph.leniency import overlook, strictly
 from intarsia.graph.load import load
 from intarsia.graph.model import Constant, Graph, Node, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.options import SessionOptions
 from intarsia.visible import get_logger
+from intarsia.warm import is_same_content
 
 if TYPE_CHECKING:
     from intarsia.signatures import SignedFiles
@@ -41,6 +43,7 @@ def load_model(source: Any, options: SessionOptions, signed: SignedFiles | None 
         NoSuchFile, InvalidProtobuf, InvalidGraph, ExternalDataError: as `graph.load`, and as `untrusted.check_graph`.
     """
     folder = options.config("session.model_external_initializers_file_folder_path")
+    FileBytes.same_content = staticmethod(is_same_content)
     with strictly(options.untrusted):
         graph = with_imports(load(source, base_dir=folder or None, external=_external_files(options, signed)))
     if options.untrusted:

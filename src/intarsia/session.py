@@ -34,7 +34,7 @@ from intarsia.session_debug import SessionDebug
 from intarsia.session_reports import SHRINKAGE, arena_of
 from intarsia.signature import ModelMetadata, NodeArg
 from intarsia.size_branches import SizeBranches, hosted, pinned, with_branches_apart
-from intarsia.warm import Signature, Start, WarmStart, identity, warm_start
+from intarsia.warm import Signature, Start, WarmStart, identity, is_unchanged, small_model_key, warm_start
 
 if TYPE_CHECKING:
     from intarsia.auto import Choice
@@ -124,7 +124,7 @@ class InferenceSession(SessionApi, SessionDebug):
         self._hooks: list[tuple[tuple[str, ...], Callable[[str, Any], object]]] = []
         self._arguments = (providers, provider_options, kwargs)
         self._loaded: Graph | None = None
-        self._identity = identity(path_or_bytes)
+        self._identity, self._content = identity(path_or_bytes), ""
         self._profile: Profile | None = None
         start_ns = time.perf_counter_ns()
         with progress.reported(self._sess_options.progress_callback, check):
@@ -179,12 +179,14 @@ class InferenceSession(SessionApi, SessionDebug):
             graph = self._graph()
             found = Start(Signature.of(graph, graph), DirectModel(program_of(graph, instances[0], maker.context)))
             if isinstance(self._source, (str, bytes, os.PathLike)):
-                self._loaded, entry = None, None  # its code is in the program; it is loaded again for `explain`
+                self._loaded = None  # its code is in the program; it is loaded again for `explain`
         if found is None:
             instances[0].expect()
             found = self._compiled_start(maker, choices, mode, entry)
         self._choices, self._fallback_mode, self._auto = choices, mode, auto
         self._maker, self._entry = maker, entry
+        if entry is None:
+            self._content = small_model_key(self._source, self._identity)
         self._signature = signature = found.signature
         self._model = found.model
         self._reader = FeedReader(signature.inputs)
@@ -301,7 +303,10 @@ class InferenceSession(SessionApi, SessionDebug):
     def _check_source(self) -> None:
         """Raises Fail where the session's file is not what it was made from any more."""
         entry: WarmStart | None = self.__dict__.get("_entry")
-        same = entry.is_of(self._source) if entry is not None else identity(self._source) == self._identity
+        if entry is not None:
+            same = entry.is_of(self._source)
+        else:
+            same = is_unchanged(self._source, self._identity, self._content)
         if not same:
             raise Fail(f"{self._source}: the file has changed since the session was made from it: make a new session")
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia import forks, kept_weights
 from intarsia.codegen import target  # noqa: F401 # what a start from the cache needs is imported before it
-from intarsia.codegen.cache import DiskCache, content_key, file_key, get_cache
+from intarsia.codegen.cache import DiskCache, content_key, file_key, get_cache, pieces_key
 from intarsia.codegen.fingerprint import surroundings
 from intarsia.direct import DirectModel
 from intarsia.graph.model import Metadata, Value
@@ -36,6 +36,8 @@ from intarsia.records import dataclass
 from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from intarsia.background import AnyModel
     from intarsia.compiled import CompiledModel
     from intarsia.graph.model import Graph
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 logger = get_logger("intarsia.cache")
 
 _SETTLED_SECONDS = 2.0  # file systems' clocks tick more often than this
+_COARSE_SECONDS = 10.0
 _MIB = 1 << 20
 _LARGE_NBYTES = 32 << 20  # hashing and writing more is left to a thread
 _FREE = 8  # of the disk's free space, at most one part in so many is taken for one model
@@ -91,22 +94,25 @@ class WarmStart:
         self._begun = time.time()
         self._identity = identity(source)
         self._model = _model_key(source, cache, limit_nbytes, read_up_to=_LARGE_NBYTES)
-        self._files: tuple[str, ...] = ()  # hashes of weight files, as the session has them
+        self._locations: tuple[str, ...] = ()  # of weight files
+        self._files: tuple[str, ...] = ()  # their hashes, as the session has them
 
     def is_of(self, source: Any) -> bool:
         """Whether `source` and its weight files still are the model that the entry was made for."""
-        if self._model is None:  # it was not hashed
-            return identity(source) == self._identity
-        same = _model_key(source, self._cache, self._limit) == self._model
-        return same and (not self._files or self._files_of(self._model or "") == self._files)
+        if not is_unchanged(source, self._identity, self._model or ""):
+            return False
+        files = self._hashes(self._locations) if self._files else ()
+        return files is not None and [_hash_in(key) for key in files] == [_hash_in(key) for key in self._files]
 
     def find(self, provider: ExecutionProvider, context: CompileContext) -> Start | None:
         """The session's beginning, or None where it has to be made."""
         if self._model is None:
             return None
-        files = self._files_of(self._model, read_up_to=_LARGE_NBYTES)
+        locations = self._locations_of(self._model)
+        files = self._hashes(locations, read_up_to=_LARGE_NBYTES)
         if files is None:
             return None
+        self._locations = locations
         key = content_key(self._model, *files, *self._parts.values())
         live = _again(self._place(key), provider, context)
         if live is not None:
@@ -140,12 +146,13 @@ class WarmStart:
             why = f"since it was kept, {', '.join(changed)} changed" if changed else "the entry was removed, or was damaged"
             logger.debug("no warm start: %s", why)
 
-    def _files_of(self, model: str, *, read_up_to: int | None = None) -> tuple[str, ...] | None:
-        """Hashes of the files that hold weights of the model, () where none are known; None where one is not as it was kept."""
+    def _locations_of(self, model: str) -> tuple[str, ...]:
+        """Where the files that hold weights of the model are in its folder; () where none are known."""
         kept = self._cache.get(f"beside-{content_key(model, self._folder)}")
-        return self._hashes(tuple(kept.decode().split("\0")), read_up_to=read_up_to) if kept is not None else ()
+        return tuple(kept.decode().split("\0")) if kept is not None else ()
 
     def _hashes(self, locations: tuple[str, ...], *, read_up_to: int | None = None) -> tuple[str, ...] | None:
+        """Hashes of these files; None where one is missing, too large, or not as it was kept."""
         found = []
         for location in locations:
             path = os.path.join(self._folder, location)
@@ -182,14 +189,15 @@ class WarmStart:
 
     def _write(self, kept: SavedProgram, signature: Signature, known: weakref.ref[Program]) -> None:
         model = self._model or _model_key(self._source, self._cache, self._limit)
-        if model is None or identity(self._source) != self._identity:  # the program is of what was there before
-            return
+        now = identity(self._source)
+        if model is None or (now != self._identity and not (self._model and is_unchanged(self._source, self._identity, model))):
+            return  # the program is of what was there before
         locations = signature.metadata.external_files
         files = self._hashes(locations)
         if files is None or not all(self._settled(location) for location in locations):
             logger.debug("not kept for a warm start: a weight file is missing, or changed while the session was made")
             return
-        self._model, self._files = model, files
+        self._model, self._files, self._locations = model, files, locations
         key = content_key(model, *files, *self._parts.values())
         made = known()
         if made is not None:
@@ -254,6 +262,11 @@ def model_key(source: Any) -> str | None:
     return _model_key(source, get_cache(), 1 << 40)
 
 
+def _hash_in(key: str) -> str:
+    """Of a model's key, which may have its path too, what is of its bytes."""
+    return key.partition(" ")[0]
+
+
 def _model_key(source: Any, cache: DiskCache, limit: int, *, read_up_to: int | None = None) -> str | None:
     """A hash of the model's bytes; None for sources larger than `limit`, or than `read_up_to` and not known yet."""
     if isinstance(source, bytes):
@@ -265,8 +278,8 @@ def _model_key(source: Any, cache: DiskCache, limit: int, *, read_up_to: int | N
         status = os.stat(path)
         if status.st_size > limit or not status.st_size:
             return None
-        remembered = f"file-{content_key(repr((path, *_identity_of(status))))}"
-        settled = time.time() - max(status.st_mtime, status.st_ctime) > _SETTLED_SECONDS
+        state = _identity_of(status)
+        remembered, settled = _remembered(path, state), _is_settled(state)
         known = cache.get(remembered) if settled else None
         if known is not None:
             return known.decode()
@@ -278,6 +291,31 @@ def _model_key(source: Any, cache: DiskCache, limit: int, *, read_up_to: int | N
     if settled:
         cache.put(remembered, key.encode())
     return key
+
+
+def _remembered(path: str, state: tuple[int, ...]) -> str:
+    """The cache's key for the hash of a file's bytes."""
+    return f"file-{content_key(repr((path, *state)))}"
+
+
+def known_content(path: str, status: os.stat_result) -> str | None:
+    """The hash of a file's bytes when it had this status; None where nobody asked for it then."""
+    known = get_cache().get(_remembered(os.path.realpath(os.fspath(path)), _identity_of(status)))
+    return _hash_in(known.decode()) if known is not None else None
+
+
+def is_same_content(path: str, before: os.stat_result, pieces: Iterable[bytes]) -> bool:
+    """Whether a file's bytes are those that it had with this status, as far as that is known."""
+    known = known_content(path, before)
+    return known is not None and pieces_key(pieces) == known
+
+
+def small_model_key(source: Any, before: tuple[int, ...] | None) -> str:
+    """`model_key` of a file that is small, or whose hash is known, if its `identity` is `before`; "" for others."""
+    if not before:
+        return ""
+    key = _model_key(source, get_cache(), _LARGE_NBYTES, read_up_to=_MIB)
+    return key if key is not None and identity(source) == before else ""
 
 
 def identity(source: Any) -> tuple[int, ...] | None:
@@ -292,3 +330,32 @@ def identity(source: Any) -> tuple[int, ...] | None:
 
 def _identity_of(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def is_unchanged(source: Any, before: tuple[int, ...] | None, key: str = "") -> bool:
+    """Whether a model is what it was when its `identity` was `before`.
+
+    Permissions, links, a new name, a copy in its place and `touch` are no change. So where times, or the file, are others,
+    or so near that a change might not show, its bytes are compared with what is known of them.
+
+    Args:
+        key: that `model_key` gave for it then; "" where it was not hashed. Only links, permissions and names may have changed
+            then: all but the time of the last change of those is as it was.
+    """
+    now = identity(source)
+    if not now or not before:
+        return now == before
+    if now == before and _is_settled(now):
+        return True
+    if now[2] != before[2]:
+        return False
+    if key:
+        return _hash_in(model_key(source) or "") == _hash_in(key)
+    return now[:4] == before[:4]
+
+
+def _is_settled(state: tuple[int, ...]) -> bool:
+    """Whether a file of this identity did not change just now: its clock may not tick between two changes. That of file
+    systems which know whole seconds only may belong to another machine, besides, and differ from ours."""
+    coarse = all(when % 1_000_000_000 == 0 for when in state[3:])
+    return time.time() - max(state[3:]) / 1e9 > (_COARSE_SECONDS if coarse else _SETTLED_SECONDS)

@@ -25,7 +25,7 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 from intarsia import forks
@@ -109,10 +109,16 @@ def content_key(*parts: str | bytes) -> str:
 
 def file_key(path: str) -> str:
     """32 hex digits: the hash of a file's bytes, read in pieces (a mapping of it would count as this process's memory)."""
-    digest, piece = blake2b(digest_size=16), bytearray(_PIECE_NBYTES)
+    piece = bytearray(_PIECE_NBYTES)
     with open(path, "rb", buffering=0) as file:
-        while count := file.readinto(piece):
-            digest.update(memoryview(piece)[:count])
+        return pieces_key(memoryview(piece)[:count] for count in iter(lambda: file.readinto(piece), 0))
+
+
+def pieces_key(pieces: Iterable[bytes | memoryview]) -> str:
+    """`file_key` of a file in pieces."""
+    digest = blake2b(digest_size=16)
+    for piece in pieces:
+        digest.update(piece)
     return digest.hexdigest()
 
 

@@ -10,7 +10,7 @@ from intarsia.graph.external import ExternalFiles
 from intarsia.graph.model import Attribute, AttributeRef, Graph
 from intarsia.graph.tensor import read_sparse, read_tensor
 from intarsia.graph.types import TypeReader
-from intarsia.graph.wire import Buffer, Span, fields, float32, packed_floats, packed_ints, signed, text, text_or_bytes
+from intarsia.graph.wire import Buffer, Span, fields, float32, packed_floats, packed_ints, place, signed, text, text_or_bytes
 
 FLOAT, INT, STRING, TENSOR, GRAPH = 1, 2, 3, 4, 5  # AttributeProto.AttributeType
 FLOATS, INTS, STRINGS, TENSORS, GRAPHS = 6, 7, 8, 9, 10
@@ -71,12 +71,12 @@ class AttributeReader:
             else:
                 seen = self._list_item(tag, a, b, many) or seen
         if not name:
-            raise InvalidProtobuf(f"the AttributeProto at byte {start} has no name")
+            raise InvalidProtobuf(f"the AttributeProto at byte {place(buffer, start)} has no name")
         if reference:
             if not self.in_function:
                 raise InvalidModelError(
-                    f"{self.label}: attribute {name!r} at byte {start} refers to the attribute {reference!r}, "
-                    "which is possible in functions only"
+                    f"{self.label}: attribute {name!r} at byte {place(buffer, start)} refers to the attribute "
+                    f"{reference!r}, which is possible in functions only"
                 )
             return name, AttributeRef(reference, kind)
         kind = kind or seen

@@ -11,7 +11,9 @@ import errno
 import os
 import stat
 import weakref
-from typing import overload
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar, overload
 
 import numpy as np
 
@@ -19,7 +21,7 @@ from intarsia import forks
 from intarsia.errors import Fail
 
 WHOLE_NBYTES = 1 << 20  # smaller files are read at once
-_WINDOW_NBYTES = 1 << 16
+_PAGE_BITS, _PAGES = 16, 16  # of pages of 64 KiB, so many are kept while a model is read
 _ALIGNMENT = 64
 _RECENT_NBYTES = 16 << 20  # of what was read last is kept in memory: one pass over a graph asks for an array more than once
 
@@ -32,15 +34,24 @@ class FileBytes:
         label: what the file is called in messages.
         error: the kind of error that says that the file changed.
         path: where it was opened; once another file or none is there, it was renamed, which changes its last time, too.
+
+    Attributes:
+        same_content: tells, from a file's path and its status when it was opened, whether these are the bytes that it had
+            then. Who keeps hashes of files sets it, so that `touch`, or the same bytes written again, are no change.
     """
 
-    __slots__ = ("_descriptor", "_error", "_label", "_lock", "_nbytes", "_path", "_rooms", "_state", "_window")
+    __slots__ = (
+        "_descriptor", "_error", "_label", "_lock", "_nbytes", "_pages", "_path", "_rooms", "_state", "_status", "_window",
+    )  # fmt: skip
+    same_content: ClassVar[Callable[[str, os.stat_result, Iterable[bytes]], bool] | None] = None
 
     def __init__(self, descriptor: int, label: str, error: type[Fail] = Fail, path: str = "") -> None:
         self._descriptor, self._label, self._error, self._path = descriptor, label, error, path
-        self._state = _State(os.fstat(descriptor))
+        self._status = os.fstat(descriptor)
+        self._state = _State(self._status)
         self._nbytes = self._state.nbytes
         self._window = (0, b"")
+        self._pages: dict[int, bytes] = {}
         self._lock = forks.lock()
         self._rooms: dict[tuple[int, int], weakref.ref[np.ndarray]] = {}  # views of a view refer to the array under both
 
@@ -63,15 +74,21 @@ class FileBytes:
                 return window[place - start]
             if not 0 <= place < self._nbytes:
                 raise IndexError(f"byte {place} of {self._nbytes}")
-            return self._moved(place)[0]
+            start, window = self._moved(place)
+            return window[place - start]
         start, end, _ = place.indices(self._nbytes)  # steps are not asked for
         begin, window = self._window
-        at = start - begin
-        if at < 0 or at + end - start > len(window):
-            if end - start > _WINDOW_NBYTES:
-                return self.array(start, end - start).tobytes()
-            at, window = 0, self._moved(start)
-        return window[at : at + max(end - start, 0)]
+        if start < begin or end > begin + len(window):
+            if start >> _PAGE_BITS != (end - 1) >> _PAGE_BITS:
+                return self.read(start, end - start) if end > start else b""
+            begin, window = self._moved(start)
+        return window[start - begin : max(end - begin, start - begin)]
+
+    def read(self, start: int, nbytes: int) -> bytes:
+        """Bytes from `start` on, as many as that or as there are. Raises as `array`."""
+        room = bytearray(max(min(nbytes, self._nbytes - start), 0))
+        self._read(memoryview(room), start)
+        return bytes(room)
 
     def array(self, start: int, nbytes: int) -> np.ndarray:
         """Bytes from `start` on in memory of their own, uint8 [nbytes], read-only, beginning at a multiple of 64.
@@ -94,13 +111,22 @@ class FileBytes:
             _recent.add(room)
         return _aligned(room, nbytes)
 
-    def _moved(self, start: int) -> bytes:
-        """The window from `start` on."""
-        window = bytearray(min(_WINDOW_NBYTES, self._nbytes - start))
-        self._read(memoryview(window), start)
-        found = bytes(window)
-        self._window = (start, found)
-        return found
+    def _moved(self, place: int) -> tuple[int, bytes]:
+        """The page that a byte is in, and where it begins, from which bytes are taken next."""
+        number = place >> _PAGE_BITS
+        start = number << _PAGE_BITS
+        page = self._pages.get(number)
+        if page is None:
+            page = self._pages[number] = self.read(start, 1 << _PAGE_BITS)
+            if len(self._pages) > _PAGES:
+                self._pages.pop(next(iter(self._pages)), None)
+        self._window = (start, page)
+        return self._window
+
+    def forget_pages(self) -> None:
+        """Keep nothing in memory but arrays: what the file says has been read."""
+        self._window = (0, b"")
+        self._pages = {}
 
     def _read(self, room: memoryview, start: int) -> None:
         try:
@@ -113,7 +139,8 @@ class FileBytes:
             state = _State(os.fstat(self._descriptor))
         except OSError as error:
             raise self._error(f"{self._label}: the file cannot be read: {error.strerror or error}") from error
-        if done < len(room) or (state != self._state and not self._was_renamed(state)):
+        changed = state != self._state and not self._was_renamed(state) and not self._holds_the_same(state)
+        if done < len(room) or changed:
             raise self._error(
                 f"{self._label}: the file has changed since it was opened ({self._state} then, {state} now): make a new "
                 "session. Write a new file beside it and rename that, so that who has the old one open can go on reading it"
@@ -135,6 +162,23 @@ class FileBytes:
         self._state = state
         return True
 
+    def _holds_the_same(self, state: _State) -> bool:
+        """Whether the bytes are those of before, whatever the state; it is known from now on."""
+        known = FileBytes.same_content
+        if known is None or state.nbytes != self._nbytes or not self._path:
+            return False
+        if not known(self._path, self._status, self._pieces()) or _State(os.fstat(self._descriptor)) != state:
+            return False
+        self._state = state
+        return True
+
+    def _pieces(self) -> Iterator[bytes]:
+        """All bytes, as they are now."""
+        piece, start = bytearray(1 << 20), 0
+        while count := self._some(memoryview(piece), start):
+            yield bytes(piece[:count])
+            start += count
+
     def _some(self, room: memoryview, start: int) -> int:
         if hasattr(os, "preadv"):  # which leaves alone the place that a forked process would share
             return os.preadv(self._descriptor, [room], start)
@@ -150,14 +194,19 @@ class _Recent:
 
     def __init__(self) -> None:
         self.lock = forks.lock()
-        self.rooms: list[np.ndarray] = []
+        self.rooms: deque[np.ndarray] = deque()
+        self.nbytes = 0
 
     def add(self, room: np.ndarray) -> None:
         with self.lock:
             self.rooms.append(room)
-            total = sum(one.nbytes for one in self.rooms)
-            while total > _RECENT_NBYTES:
-                total -= self.rooms.pop(0).nbytes
+            self.nbytes += room.nbytes
+            while self.nbytes > _RECENT_NBYTES:
+                self.nbytes -= self.rooms.popleft().nbytes
+
+    def clear(self) -> None:
+        with self.lock:
+            self.rooms, self.nbytes = deque(), 0
 
 
 _recent = _Recent()
@@ -165,8 +214,7 @@ _recent = _Recent()
 
 def forget_recent() -> None:
     """Keep nothing in memory that nobody else has, once a model is made."""
-    with _recent.lock:
-        _recent.rooms = []
+    _recent.clear()
 
 
 def _aligned(room: np.ndarray, nbytes: int) -> np.ndarray:

@@ -100,7 +100,12 @@ def _target(buffer: Buffer, place: int) -> int:
 
 
 def _read(buffer: Buffer, place: int, code: str) -> int | float:
-    if place < 0 or place + struct.calcsize(code) > len(buffer):
+    form = _FORMS[code]
+    end = place + form.size
+    if place < 0 or end > len(buffer):
         raise IndexError(f"byte {place} of {len(buffer)}")
-    value: int | float = struct.unpack(f"<{code}", buffer[place : place + struct.calcsize(f"<{code}")])[0]
+    value: int | float = form.unpack(buffer[place:end])[0]
     return value
+
+
+_FORMS = {code: struct.Struct(f"<{code}") for code in "bBhHiIqQfd"}

@@ -16,6 +16,7 @@ from intarsia.errors import InvalidGraph, InvalidModelError, InvalidProtobuf, No
 from intarsia.graph.attribute import AttributeReader
 from intarsia.graph.dtypes import DType
 from intarsia.graph.external import ExternalFiles
+from intarsia.graph.file_bytes import FileBytes
 from intarsia.graph.model import (
     DEFAULT_DOMAIN,
     Constant,
@@ -32,12 +33,13 @@ from intarsia.graph.order import sorted_nodes
 from intarsia.graph.source import ModelSource, Source, is_model_proto, is_ort_format, open_source, recognise
 from intarsia.graph.tensor import StoredTensor, add_constant, densified, read_entry, read_sparse, read_tensor
 from intarsia.graph.types import TypeReader
-from intarsia.graph.wire import MAX_DEPTH, Buffer, Span, fields, signed, text
+from intarsia.graph.wire import MAX_DEPTH, Buffer, Span, fields, located_fields, place, region, signed, text
 
 # The newest IR version of the onnx package that this reader was written against (onnx 1.23: IR 14, opset 28). Newer
 # ones may change what fields mean, so they are refused rather than misread.
 MAX_IR_VERSION = 14
 _PROTO_LIMIT_NBYTES = (1 << 31) - 1
+_WHOLE_ORT_NBYTES = 16 << 20  # what ORT format says is all over the file: up to this it is read at once
 _COPIED_TENSOR_NBYTES = 1 << 16  # tensors of a proto over 2 GB that are larger are left in the proto
 
 
@@ -65,14 +67,21 @@ def load(
     if is_model_proto(source):
         return _load_proto(source, base_dir, external)
     opened = open_source(source, base_dir)
-    return _read(opened, {}, external(opened.folder, opened.path if base_dir is None else ""))
+    try:
+        return _read(opened, {}, external(opened.folder, opened.path if base_dir is None else ""))
+    finally:
+        if isinstance(opened.buffer, FileBytes):
+            opened.buffer.forget_pages()
 
 
 def _read(source: Source, left_out: dict[str, Constant], files: ExternalFiles) -> Graph:
     if is_ort_format(source.buffer):
         from intarsia.graph.ort_format import read_ort_format
 
-        graph = read_ort_format(source.buffer, source.label)
+        buffer = source.buffer
+        if isinstance(buffer, FileBytes) and len(buffer) <= _WHOLE_ORT_NBYTES:
+            buffer = buffer.read(0, len(buffer))
+        graph = read_ort_format(buffer, source.label)
         graph.metadata.path = source.path
         return graph
     try:
@@ -201,7 +210,8 @@ class _Reader:
         graph.metadata = metadata
         graph.opset_imports = opsets
         for a, b in functions:
-            function = self._function(a, b, opsets)
+            function = self._function(*self._at_hand(a, b), opsets)
+            self._turn_to(buffer)
             key_ = (function.domain, function.name, function.overload)
             if key_ in graph.functions:
                 raise InvalidGraph(f"{self.label}: the function {'::'.join(filter(None, key_))!r} is defined twice")
@@ -249,13 +259,16 @@ class _Reader:
     def graph(self, start: int, end: int, depth: int, metadata: Metadata | None = None) -> Graph:
         """The GraphProto in `buffer[start:end]`, nested in `depth` messages."""
         if depth > MAX_DEPTH:
-            raise InvalidProtobuf(f"graph at byte {start}: subgraphs are nested in over {MAX_DEPTH} messages")
-        buffer, label, files = self.buffer, self.label, self.files
+            where = f"graph at byte {place(self.buffer, start)}"
+            raise InvalidProtobuf(f"{where}: subgraphs are nested in over {MAX_DEPTH} messages")
+        whole, label, files = self.buffer, self.label, self.files
         graph = Graph(constants=dict(self.left_out) if metadata is not None else {})
         constants, nodes, inputs = graph.constants, graph.nodes, graph.inputs
         later: tuple[list[Constant], list[Constant]] = ([], [])  # of Constant nodes; sparse ones
         index = 0
-        for tag, a, b in fields(buffer, start, end, "GraphProto"):
+        for buffer, tag, a, b in located_fields(whole, start, end, "GraphProto"):
+            if buffer is not self.buffer:
+                self._turn_to(buffer)
             if tag == 0x0A:
                 node = self._node(a, b, index, depth + 1)
                 index += 1
@@ -277,9 +290,10 @@ class _Reader:
                 graph.name = text(buffer, a, b)
             elif tag == 0x7A:
                 name, sparse = read_sparse(buffer, a, b, files, label)
-                later[1].append(densified(name, sparse, f"{label} at byte {a}"))
+                later[1].append(densified(name, sparse, f"{label} at byte {place(buffer, a)}"))
             elif tag == 0x52 and metadata is not None:
                 metadata.graph_doc = _doc(buffer, a, b)
+        self._turn_to(whole)
         for constant in (*later[0], *later[1]):
             add_constant(constants, constant)
         graph.overridable = [v.name for v in inputs if v.name in constants]
@@ -290,6 +304,18 @@ class _Reader:
                     graph.types[value.name] = value.type
         graph.nodes = sorted_nodes(nodes, f"{label}: graph {graph.name!r}")
         return graph
+
+    def _turn_to(self, buffer: Buffer) -> None:
+        """Read from this buffer next: the model's, or a part of it that is in memory."""
+        self.buffer = self.types.buffer = self.attributes.buffer = buffer
+
+    def _at_hand(self, start: int, end: int) -> Span:
+        """Where a message is that is read now: in memory, if it is in a file and not too long for that."""
+        in_memory = region(self.buffer, start, end)
+        if in_memory is None:
+            return start, end
+        self._turn_to(in_memory)
+        return 0, end - start
 
     def _node(self, start: int, end: int, index: int, depth: int) -> Node:
         buffer = self.buffer
@@ -319,7 +345,8 @@ class _Reader:
                 key, value = read_entry(buffer, a, b)
                 metadata[key] = value
         if not op_type:
-            raise InvalidGraph(f"{self.label}: node {index} ({name or 'unnamed'!r}) at byte {start} has no op_type")
+            where = f"node {index} ({name or 'unnamed'!r}) at byte {place(buffer, start)}"
+            raise InvalidGraph(f"{self.label}: {where} has no op_type")
         if not name:
             name = f"{op_type}_{index}"
         constant = op_type == "Constant" and not self.attributes.in_function
@@ -383,7 +410,7 @@ class _Reader:
             elif tag == 0x6A:
                 function.overload = text(buffer, a, b)
         if not function.name:
-            raise InvalidGraph(f"{self.label}: the function at byte {start} has no name")
+            raise InvalidGraph(f"{self.label}: the function at byte {place(buffer, start)} has no name")
         nodes = [self._node(a, b, i, 3) for i, (a, b) in enumerate(spans)]
         function.nodes = sorted_nodes(nodes, f"{self.label}: function {function.name!r}")
         visible = {*function.inputs, *(name for node in nodes for name in node.outputs)}

@@ -235,6 +235,13 @@ class Node:
         return self.op_type == "EPContext" and self.domain == "com.microsoft"
 
     @property
+    def has_subgraphs(self) -> bool:
+        for value in self.attributes.values():
+            if isinstance(value, Graph) or (isinstance(value, list) and value and isinstance(value[0], Graph)):
+                return True
+        return False
+
+    @property
     def subgraphs(self) -> Iterator[Graph]:
         for value in self.attributes.values():
             if isinstance(value, Graph):
@@ -411,7 +418,7 @@ class Graph:
 
     def names_apart(self, outer: Iterable[str] = ()) -> None:
         """Rename inputs and constants of subgraphs that hide a value around them, which ONNX allows (in place)."""
-        parents = [node for node in self.nodes if any(True for _ in node.subgraphs)]
+        parents = [node for node in self.nodes if node.has_subgraphs]
         visible = self._names().union(outer) if parents else set()
         for node in parents:
             node.names_apart(visible)

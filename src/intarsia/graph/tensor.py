@@ -16,11 +16,13 @@ from intarsia.graph.leniency import overlook
 from intarsia.graph.model import Constant, SparseTensor
 from intarsia.graph.wire import (
     Buffer,
+    Region,
     Span,
     count_varints,
     fields,
     packed_ints,
     packed_varints,
+    place,
     signed,
     text,
     text_or_bytes,
@@ -54,7 +56,7 @@ class StoredTensor:
     __slots__ = ("buffer", "count", "dtype", "field", "loose", "name", "shape", "source", "spans", "start")
 
     def __init__(self, buffer: Buffer, start: int, label: str) -> None:
-        self.buffer, self.start, self.source = buffer, start, label
+        self.buffer, self.start, self.source = buffer, place(buffer, start), label
         self.name = ""
         self.dtype = DType.UNDEFINED
         self.shape: tuple[int, ...] = ()
@@ -205,6 +207,8 @@ def read_tensor(buffer: Buffer, start: int, end: int, files: ExternalFiles, labe
         InvalidModelError: unknown element type, negative or impossible dimensions, or data that does not fit them.
         ExternalDataError: the file that holds its data is missing, too short or outside the model's folder.
     """
+    if isinstance(buffer, Region):
+        buffer, start, end = buffer.part(start, end), 0, end - start
     tensor = StoredTensor(buffer, start, label)
     dims: list[int] = []
     number = location = 0
@@ -352,7 +356,7 @@ def read_sparse(buffer: Buffer, start: int, end: int, files: ExternalFiles, labe
         elif tag == 0x1A:
             dims += packed_ints(buffer, a, b)
     if 0x0A not in parts:
-        raise InvalidModelError(f"{label}: sparse tensor at byte {start} has no values")
+        raise InvalidModelError(f"{label}: sparse tensor at byte {place(buffer, start)} has no values")
     indices = parts[0x12].array() if 0x12 in parts else np.empty(0, np.int64)
     return parts[0x0A].name, sparse_tensor(parts[0x0A], indices, dims)
 

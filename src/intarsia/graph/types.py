@@ -6,7 +6,7 @@ from intarsia.errors import InvalidModelError, InvalidProtobuf
 from intarsia.graph.dims import PLACEHOLDERS, Dim, Expr, Shape, fresh_symbol, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Value, ValueType
-from intarsia.graph.wire import MAX_DEPTH, Buffer, Span, fields, signed, text
+from intarsia.graph.wire import MAX_DEPTH, Buffer, Span, fields, place, signed, text
 
 _BY_NUMBER = {int(dtype): dtype for dtype in DType}
 _CACHED_NBYTES = 512  # encoded types up to this size are remembered
@@ -60,7 +60,7 @@ class TypeReader:
             elif tag == 0x1A:
                 doc = buffer[a:b].decode(errors="replace")
         if not name:
-            raise InvalidProtobuf(f"the ValueInfoProto at byte {start} has no name")
+            raise InvalidProtobuf(f"the ValueInfoProto at byte {place(buffer, start)} has no name")
         return Value(name, self.type(*span, name, depth + 1) if span is not None else None, doc)
 
     def type(self, start: int, end: int, name: str, depth: int) -> ValueType | None:
@@ -78,7 +78,7 @@ class TypeReader:
 
     def _type(self, start: int, end: int, name: str, depth: int) -> ValueType | None:
         if depth > MAX_DEPTH:
-            raise InvalidProtobuf(f"type of {name!r} at byte {start}: nested in over {MAX_DEPTH} messages")
+            raise InvalidProtobuf(f"type of {name!r} at byte {place(self.buffer, start)}: nested in over {MAX_DEPTH} messages")
         found: ValueType | None = None
         for tag, a, b in fields(self.buffer, start, end, "TypeProto"):
             if tag == 0x0A:

@@ -16,6 +16,26 @@ import numpy as np
 from intarsia.errors import InvalidProtobuf
 from intarsia.graph.file_bytes import FileBytes
 
+
+class Region(bytes):
+    """Bytes of a longer buffer. `base`: where they begin in it; `whole_nbytes`: its size. Messages count from its beginning."""
+
+    base: int
+    whole_nbytes: int
+
+    @staticmethod
+    def of(data: bytes, base: int, whole_nbytes: int) -> Region:
+        found = Region(data)
+        found.base, found.whole_nbytes = base, whole_nbytes
+        return found
+
+    def part(self, start: int, end: int) -> Region:
+        """Bytes of it that do not keep the others in memory."""
+        found = Region(self[start:end])
+        found.base, found.whole_nbytes = self.base + start, self.whole_nbytes
+        return found
+
+
 Buffer = bytes | mmap.mmap | FileBytes  # memory or a file; all give an int for `buffer[i]` and bytes for `buffer[a:b]`
 Span = tuple[int, int]  # where a payload lies in its buffer: first byte, byte after the last
 
@@ -23,12 +43,60 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 MAX_DEPTH = 100  # nested messages; protobuf's own readers stop there too
 _PAYLOAD_LIMIT = 1 << 63
 _SMALL_PACKED = 48  # below this many bytes a Python loop is faster than NumPy
+_CUT = -1  # in the place of a tag
+_LEAST_BLOCK_NBYTES, _MOST_BLOCK_NBYTES = 1 << 14, 1 << 18  # of a file, read at once
+_IN_BLOCK_NBYTES = 1 << 12  # longer fields stay in the file, of which only what is asked for is read
 
 
-def fields(buffer: Buffer, start: int, end: int, message: str = "message") -> Iterator[tuple[int, int, int]]:
+def place(buffer: Buffer, position: int) -> int:
+    """A position as messages tell it: from the beginning of what the buffer is a part of."""
+    return position + buffer.base if isinstance(buffer, Region) else position
+
+
+def _whole_nbytes(buffer: Buffer) -> int:
+    return buffer.whole_nbytes if isinstance(buffer, Region) else len(buffer)
+
+
+def region(buffer: Buffer, start: int, end: int) -> Region | None:
+    """`buffer[start:end]` of a file in memory; None where it is there already, or is long."""
+    if not isinstance(buffer, FileBytes) or end - start > _MOST_BLOCK_NBYTES:
+        return None
+    return Region.of(buffer.read(start, end - start), start, len(buffer))
+
+
+def located_fields(buffer: Buffer, start: int, end: int, message: str) -> Iterator[tuple[Buffer, int, int, int]]:
+    """`fields` of a message of many: (buffer, tag, first, last). Of a file, short ones lie in a `Region` that is in memory."""
+    if not isinstance(buffer, FileBytes):
+        for tag, first, last in fields(buffer, start, end, message):
+            yield buffer, tag, first, last
+        return
+    block = 4 * _LEAST_BLOCK_NBYTES
+    while start < end:
+        part = Region.of(buffer.read(start, min(block, end - start)), start, len(buffer))
+        block, done = min(2 * block, _MOST_BLOCK_NBYTES), len(part)
+        for tag, first, last in fields(part, 0, len(part), message, cut=True):
+            if tag == _CUT:
+                done = first
+            elif last - first > _IN_BLOCK_NBYTES:
+                yield buffer, tag, start + first, start + last
+            else:
+                yield part, tag, first, last
+        if not done:  # a field that is longer than the block, or corrupt
+            tag, first, done = next(fields(buffer, start, end, message))
+            yield buffer, tag, first, done
+            done, block = done - start, _LEAST_BLOCK_NBYTES
+        start += done
+
+
+def fields(
+    buffer: Buffer, start: int, end: int, message: str = "message", *, cut: bool = False
+) -> Iterator[tuple[int, int, int]]:
     """The fields of the message in `buffer[start:end]`.
 
     Yields (tag, first, last): for a varint its unsigned value (and 0), else the span of the payload.
+
+    Args:
+        cut: the message may go on behind `end`: where a field does, (-1, its beginning, 0) is the last that is given.
 
     Raises:
         InvalidProtobuf: the message is cut short or corrupt; says at which byte.
@@ -57,7 +125,7 @@ def fields(buffer: Buffer, start: int, end: int, message: str = "message") -> It
                         size, position = varint(buffer, position - 1)
                 stop = position + size
                 if stop > end:
-                    raise _overrun(message, tag, at, size, end - position, last=end == len(buffer))
+                    raise _overrun(buffer, message, tag, at, size, (position, end), cut=cut)
                 yield tag, position, stop
                 position = stop
             elif kind == 0:
@@ -66,32 +134,36 @@ def fields(buffer: Buffer, start: int, end: int, message: str = "message") -> It
                 if value > 0x7F:
                     value, position = varint(buffer, position - 1)
                 if position > end:
-                    raise _overrun(message, tag, at, position - at, end - at, last=end == len(buffer))
+                    raise _overrun(buffer, message, tag, at, position - at, (at, end), cut=cut)
                 yield tag, value, 0
             elif kind == 5 or kind == 1:
                 stop = position + (4 if kind == 5 else 8)
                 if stop > end:
-                    raise _overrun(message, tag, at, stop - position, end - position, last=end == len(buffer))
+                    raise _overrun(buffer, message, tag, at, stop - position, (position, end), cut=cut)
                 yield tag, position, stop
                 position = stop
             else:
                 raise InvalidProtobuf(
-                    f"corrupt {message} at byte {at}: tag {tag:#x} has wire type {kind}, expected 0, 1, 2 or 5"
+                    f"corrupt {message} at byte {place(buffer, at)}: tag {tag:#x} has wire type {kind}, expected 0, 1, 2 or 5"
                 )
             if tag < 8:
-                raise InvalidProtobuf(f"corrupt {message} at byte {at}: field number 0 is not allowed")
+                raise InvalidProtobuf(f"corrupt {message} at byte {place(buffer, at)}: field number 0 is not allowed")
     except IndexError:
-        raise InvalidProtobuf(f"{message} is cut short: it ends at byte {len(buffer)} inside the field at byte {at}") from None
+        if not cut:
+            raise InvalidProtobuf(
+                f"{message} is cut short: it ends at byte {_whole_nbytes(buffer)} inside the field at byte {place(buffer, at)}"
+            ) from None
+        yield _CUT, at, 0
 
 
-def _overrun(message: str, tag: int, at: int, size: int, left: int, *, last: bool) -> InvalidProtobuf:
-    if last:
-        return InvalidProtobuf(
-            f"{message} is cut short: its field {tag >> 3} at byte {at} needs {size} bytes, but the data ends after {left}"
-        )
-    return InvalidProtobuf(
-        f"corrupt {message}: its field {tag >> 3} at byte {at} claims {size} bytes, but the message ends after {left}"
-    )
+def _overrun(buffer: Buffer, message: str, tag: int, at: int, size: int, given: Span, *, cut: bool) -> Exception:
+    """The error for the field at `at`, whose `size` bytes are more than the span that is left of its message."""
+    if cut:
+        return IndexError()
+    field, left = f"its field {tag >> 3} at byte {place(buffer, at)}", given[1] - given[0]
+    if place(buffer, given[1]) == _whole_nbytes(buffer):
+        return InvalidProtobuf(f"{message} is cut short: {field} needs {size} bytes, but the data ends after {left}")
+    return InvalidProtobuf(f"corrupt {message}: {field} claims {size} bytes, but the message ends after {left}")
 
 
 def view(buffer: Buffer, start: int, nbytes: int) -> np.ndarray:
@@ -113,7 +185,7 @@ def varint(buffer: Buffer, position: int) -> tuple[int, int]:
             return value & 0xFFFF_FFFF_FFFF_FFFF, position
         shift += 7
         if shift > 63:
-            raise InvalidProtobuf(f"corrupt varint at byte {start}: it is longer than 10 bytes")
+            raise InvalidProtobuf(f"corrupt varint at byte {place(buffer, start)}: it is longer than 10 bytes")
 
 
 def signed(value: int) -> int:
@@ -126,7 +198,8 @@ def text(buffer: Buffer, start: int, end: int) -> str:
     try:
         return buffer[start:end].decode()
     except UnicodeDecodeError as error:
-        raise InvalidProtobuf(f"the string of {end - start} bytes at byte {start} is not UTF-8: {error.reason}") from None
+        where = f"the string of {end - start} bytes at byte {place(buffer, start)}"
+        raise InvalidProtobuf(f"{where} is not UTF-8: {error.reason}") from None
 
 
 def text_or_bytes(buffer: Buffer, start: int, end: int) -> str | bytes:
@@ -156,7 +229,7 @@ def packed_varints(buffer: Buffer, start: int, end: int) -> np.ndarray:
     raw = view(buffer, start, end - start)
     last = np.flatnonzero(raw < 0x80)
     if last.size == 0 or last[-1] != raw.size - 1:
-        raise InvalidProtobuf(f"the packed numbers at byte {start} are cut short: the last varint does not end")
+        raise _packed_cut_short(buffer, start)
     if last.size == raw.size:
         return raw.astype(np.uint64)
     first = np.empty_like(last)
@@ -165,7 +238,8 @@ def packed_varints(buffer: Buffer, start: int, end: int) -> np.ndarray:
     length = last - first + 1
     longest = int(length.max())
     if longest > 10:
-        raise InvalidProtobuf(f"corrupt varint in the packed numbers at byte {start}: it is longer than 10 bytes")
+        where = f"the packed numbers at byte {place(buffer, start)}"
+        raise InvalidProtobuf(f"corrupt varint in {where}: it is longer than 10 bytes")
     values = (raw[first] & 0x7F).astype(np.uint64)
     for i in range(1, longest):
         longer = np.flatnonzero(length > i)
@@ -184,8 +258,12 @@ def _varints(buffer: Buffer, position: int, end: int) -> Iterator[int]:
             except IndexError:
                 position = end + 1
         if position > end:
-            raise InvalidProtobuf(f"the packed numbers at byte {start} are cut short: the last varint does not end")
+            raise _packed_cut_short(buffer, start)
         yield value
+
+
+def _packed_cut_short(buffer: Buffer, start: int) -> InvalidProtobuf:
+    return InvalidProtobuf(f"the packed numbers at byte {place(buffer, start)} are cut short: the last varint does not end")
 
 
 def packed_ints(buffer: Buffer, start: int, end: int) -> list[int]:
@@ -200,7 +278,7 @@ def packed_floats(buffer: Buffer, start: int, end: int) -> list[float]:
     """A packed `repeated float` field."""
     count, rest = divmod(end - start, 4)
     if rest:
-        raise InvalidProtobuf(f"corrupt packed floats at byte {start}: {end - start} bytes are no multiple of 4")
+        raise InvalidProtobuf(f"corrupt packed floats at byte {place(buffer, start)}: {end - start} bytes are no multiple of 4")
     return list(struct.unpack(f"<{count}f", buffer[start:end]))
 
 

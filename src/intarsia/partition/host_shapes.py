@@ -16,7 +16,7 @@ def host_shape_nodes(graph: Graph) -> frozenset[int]:
     known: set[str] = set()
     found: list[int] = []
     for i, node in enumerate(graph.nodes):
-        if any(True for _ in node.subgraphs):
+        if node.has_subgraphs:
             continue
         names = [n for n in node.inputs if n]
         starts = node.op_type in READS_ONLY_SHAPE and not node.domain

@@ -61,7 +61,7 @@ def _fold(m: Match, kept: frozenset[str] = _KEPT) -> Patch | None:
         return None
     if node.op_type == "Identity" and node.outputs[0] in rewriter.outputs:
         return None
-    if any(True for _ in node.subgraphs):
+    if node.has_subgraphs:
         return None
     constants: list[Constant | None] = []
     for name in node.inputs:
@@ -178,7 +178,7 @@ def _fold_known(m: Match) -> Patch | None:
 
 def _reuse(m: Match) -> Patch | None:
     rewriter, node = m.rewriter, m.root
-    if any(True for _ in node.subgraphs) or _random(rewriter, node):
+    if node.has_subgraphs or _random(rewriter, node):
         return None
     try:
         attributes = tuple(sorted((key, _attribute_key(value)) for key, value in node.attributes.items()))

@@ -317,7 +317,7 @@ class Rewriter:
             for _ in range(inputs.count(old)):  # without a loop over all of a Concat of thousands, for each of them
                 inputs[inputs.index(old)] = new
             node.inputs = inputs
-            if any(True for _ in node.subgraphs):
+            if node.has_subgraphs:
                 Graph(nodes=[node]).replace_uses({old: new})
             self.readers.setdefault(new, {})[id(node)] = node
 

@@ -215,7 +215,7 @@ class FaultInjectingExecutionProvider(ExecutionProvider):
         self.memory.lost = False
 
     def supports(self, node: Node, graph: Graph) -> Support:
-        if any(True for _ in node.subgraphs):
+        if node.has_subgraphs:
             return Support.no("control flow stays on the host", code="subgraph")
         if self.options.takes and node.op_type not in self.options.takes.replace(" ", "").split(","):
             return Support.no(f"takes only {self.options.takes}")

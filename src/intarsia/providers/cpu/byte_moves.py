@@ -249,7 +249,7 @@ class _Rewrite:
 
     def _shared(self, node: Node) -> Iterator[str]:
         """Dequantised bytes that a node reads, and others too."""
-        if (node.op_type in _TEMPLATES and not node.domain) or any(True for _ in node.subgraphs):
+        if (node.op_type in _TEMPLATES and not node.domain) or node.has_subgraphs:
             return
         for name in dict.fromkeys(node.inputs):
             if len(self.consumers.get(name, ())) > 1 and name not in self.results and self._dequantised(name) is not None:

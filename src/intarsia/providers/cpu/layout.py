@@ -75,7 +75,7 @@ class _Rewrite(Blocks):
             if rule is None or not rule(node):
                 for name in sorted(node.used_names()):
                     self._restore(name)
-                if any(True for _ in node.subgraphs):
+                if node.has_subgraphs:
                     self._materialize(node.used_names())
                 self.nodes.append(node.copy())
         for name in outputs:

@@ -149,7 +149,7 @@ class CpuProgram(Program):
 
     def again(self, context: CompileContext) -> CpuProgram | None:
         """A program for another session that shares code and weights with this one, and nothing of its runs."""
-        if any(isinstance(u, HostStep) and any(True for _ in u.node.subgraphs) for u in self.executable.units):
+        if any(isinstance(u, HostStep) and u.node.has_subgraphs for u in self.executable.units):
             return None
         return CpuProgram(self.executable.fresh(), self._addresses, context, self.target)
 
@@ -169,7 +169,7 @@ class CpuProgram(Program):
         """Host operators without bodies as functions, by the step's id. (A cached property would slow all attributes.)"""
         if self._calls is None:
             steps = [u for u in self.executable.units if isinstance(u, HostStep)]
-            plain = [s for s in steps if not s.captured and not any(True for _ in s.node.subgraphs)]
+            plain = [s for s in steps if not s.captured and not s.node.has_subgraphs]
             self._calls = {id(s): host_call(s.node, lambda: self.registry, self.target, s.typed) for s in plain}
         return self._calls
 

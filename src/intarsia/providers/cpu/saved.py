@@ -55,7 +55,7 @@ def save(program: CpuProgram) -> SavedProgram:
     """
     executable = program.executable
     every = executable.nested()
-    nested = [u.node for e in every for u in e.units if isinstance(u, HostStep) and any(True for _ in u.node.subgraphs)]
+    nested = [u.node for e in every for u in e.units if isinstance(u, HostStep) and u.node.has_subgraphs]
     if nested:
         first = f"node {nested[0].name!r} ({nested[0].qualified_op}) runs a subgraph from Python"
         raise NotSaved(first, (name for node in nested for name in node.outputs if name))

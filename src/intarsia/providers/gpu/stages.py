@@ -43,7 +43,7 @@ def _levels(graph: Graph, survey: Survey) -> dict[str, int]:
 
 def _is_free(graph: Graph, node: Node, survey: Survey) -> bool:
     """Whether a node computes numbers that are known before a run."""
-    if any(True for _ in node.subgraphs):
+    if node.has_subgraphs:
         return False
     return all(n in survey.inference.values and numbers_behind(graph, n) is not None for n in node.outputs if n)
 

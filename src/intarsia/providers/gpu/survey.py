@@ -54,7 +54,7 @@ def numbers_behind(graph: Graph, name: str) -> frozenset[str] | None:
             found.add(current)
         elif node.op_type not in READS_ONLY_SHAPE:
             record = resolve_version(graph, node, device_registry())
-            if record is None or record.host or node.domain == DOMAIN or any(True for _ in node.subgraphs):
+            if record is None or record.host or node.domain == DOMAIN or node.has_subgraphs:
                 return None
             waiting += node.inputs
     return frozenset(found)
@@ -178,7 +178,7 @@ class Survey:
         if maker.op_type == "If" and not maker.domain:  # branches of different ranks, one of which is chosen before a run
             return self._is_number(maker.inputs[0])
         record = resolve_version(self.graph, maker, device_registry())
-        if record is None or record.host and lowering(maker) is None or any(True for _ in maker.subgraphs):
+        if record is None or record.host and lowering(maker) is None or maker.has_subgraphs:
             return False
         told = self._is_written(maker) or self._has_numbers(maker, record) or self._has_known_sizes(maker, record)
         return told or any(self._waits(n) for n in maker.inputs if n)
@@ -257,7 +257,7 @@ class Survey:
                 else name in self.graph.constants or outer._is_number(name) and outer._is_followed(name)
             )
         record = resolve_version(self.graph, maker, device_registry())
-        if record is None or record.host or maker.domain == DOMAIN or any(True for _ in maker.subgraphs):
+        if record is None or record.host or maker.domain == DOMAIN or maker.has_subgraphs:
             return False
         return all(self._is_number(n) for n in maker.inputs if n)
 

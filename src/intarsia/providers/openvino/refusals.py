@@ -153,7 +153,7 @@ def _small(constant: Constant) -> bool:
 
 def refusal(node: Node, analysis: Analysis, *, exact_nan: bool = True) -> Support | None:
     """Why `node` is not given to OpenVINO, before OpenVINO is asked."""
-    if any(True for _ in node.subgraphs):
+    if node.has_subgraphs:
         return Support.no(f"{node.op_type} has subgraphs, which stay with a provider that runs them", code="subgraph")
     for table in (WRONG, WRONG_OF_NAN) if exact_nan else (WRONG,):
         check = table.get(node.qualified_op)
