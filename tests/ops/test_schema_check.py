@@ -149,6 +149,18 @@ def test_bytes_as_weights_of_a_convolution(channels: int) -> None:
     refused(model_of([node], [value("x", 1, [1, channels, 8, 8])], [weights]), "input 1 'w' is int8; expected")
 
 
+TENSOR = helper.make_tensor_type_proto(TensorProto.FLOAT16, [3])
+ONNXRUNTIMES_TYPES = [(TENSOR, "tensor(float16)"), (helper.make_sequence_type_proto(TENSOR), "seq(tensor(float16))")]
+
+
+@pytest.mark.parametrize(("kind", "word"), ONNXRUNTIMES_TYPES, ids=["tensor", "sequence"])
+def test_onnxruntimes_sentence_of_a_wrong_type(kind: Any, word: str) -> None:
+    """onnxruntime's own tests of quantised models in float16 look for it."""
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "scale", "zero"], "here")
+    message = f"(Type '{word}' of input parameter (x) of operator (DynamicQuantizeLinear) in node (here) is invalid.)"
+    refused(model_of([node], [helper.make_value_info("x", kind)]), re.escape(message))
+
+
 @pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_ALL"])
 def test_every_level_of_optimisation(level: str) -> None:
     options = ort.SessionOptions()

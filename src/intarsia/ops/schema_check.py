@@ -91,7 +91,8 @@ def _check_types(schema: OperatorSchema, node: Node, kinds: Sequence[ValueType |
         if parameter is None or _UNKNOWN in word or word in _ALSO.get((schema.domain, schema.name, i), ()):
             continue  # `check_inputs` counts them
         if word not in parameter.types and not _is_taken(schema, i, word, of_run):
-            raise DefinitionError(f"{_label(node, i)} is {_shown(word)}; expected {_expected(schema, i, word)}")
+            said = f"{_label(node, i)} is {_shown(word)}; expected {_expected(schema, i, word)}"
+            raise DefinitionError(f"{said} ({_onnxruntime_sentence(node, i, kind)})")
         if parameter.variable and parameter.alike:
             first, other = bound.setdefault(parameter.variable, (i, word))
             if other != word:
@@ -145,6 +146,12 @@ def value_type(x: Any) -> ValueType | None:
 
 def _label(node: Node, i: int) -> str:
     return f"input {i} {node.inputs[i]!r}"
+
+
+def _onnxruntime_sentence(node: Node, i: int, kind: ValueType | None) -> str:
+    """What onnxruntime says of a wrong type: its own tests and other programs look for this sentence."""
+    word = kind.onnx_name if kind is not None else _UNKNOWN
+    return f"Type '{word}' of input parameter ({node.inputs[i]}) of operator ({node.op_type}) in node ({node.name}) is invalid."
 
 
 _WORDS = {"seq": "a sequence", "optional": "an optional", "map": "a map", "sparse_tensor": "a sparse tensor"}
