@@ -22,7 +22,7 @@ from intarsia.ops.attributes import SERVING, attribute_type
 from intarsia.ops.layers import label, redirected, using
 from intarsia.ops.missing import missing_operators, unknown_opsets
 from intarsia.ops.registry import REQUIRED, OpRecord, Registry
-from intarsia.ops.schema_check import type_word
+from intarsia.ops.schema_check import UNKNOWN, type_word
 from intarsia.records import dataclass
 from intarsia.visible import visible
 
@@ -245,11 +245,12 @@ class _Checker:
             return
         for i, name in enumerate(node.inputs):
             parameter, kind = record.schema.input(i), types.get(name) if name else None
-            if kind is not None and parameter is not None and type_word(kind) not in parameter.types:
+            word = type_word(kind)
+            if parameter is not None and UNKNOWN not in word and word not in parameter.types:
                 allowed = ", ".join(sorted(parameter.types))
                 self._add(
                     "type",
-                    f"node {_name(node)!r} ({_operator(node)}): input {parameter.name!r} is {type_word(kind)}; version "
+                    f"node {_name(node)!r} ({_operator(node)}): input {parameter.name!r} is {word}; version "
                     f"{record.since} of the operator allows {allowed}",
                     node,
                     WARNING,

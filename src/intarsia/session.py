@@ -563,10 +563,6 @@ class InferenceSession(SessionApi, SessionDebug):
                 results = self._run_model(model, inputs, run)
             else:
                 results = self._run_model(model, inputs, run, wanted, stay)
-        except (IntarsiaError, MemoryError):
-            raise
-        except Exception as error:
-            raise self._crash_of(model, error) from error
         finally:
             CURRENT_RUN.reset(token)
         if self._sess_options.untrusted and account is None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from intarsia.options import SessionOptions
     from intarsia.profile import Profile
     from intarsia.profile_report import ProfileReport
+    from intarsia.runtime.roofline import Roofline
 
 
 MEMORY_LIMIT = "session.memory_limit_mib"
@@ -87,41 +88,42 @@ class SessionReports:
         """
         from intarsia import prepare
         from intarsia.feeds import FeedReader
+        from intarsia.plan.constraints import BranchApart, SizesApart
         from intarsia.profile import Profile
         from intarsia.profile_report import measure
-        from intarsia.providers.registry import CPU
+        from intarsia.size_branches import pinned, with_branches_apart
 
         given = [v.name for v in self._signature.overridable if isinstance(input_feed, dict) and v.name in input_feed]
         graph = prepare.with_inputs(self._graph(), given) if given else self._graph()
         reader = FeedReader(graph.inputs) if given else self._reader
         inputs = reader.read(input_feed)
-        trace = Profile()
-        model = self._profiled_for(graph, inputs, trace)
-        roof = None
-        if roofline and any(part.provider.name == CPU for part in model.partition.parts):
-            from intarsia.runtime.roofline import roofline as measured
 
-            titles = (n.kernel for p in model.programs for n in p.nodes())
-            less = {title.rpartition("(")[2].removesuffix(")") for title in titles if title.endswith(")")}
-            roof = measured(self._sess_options.intra_op_num_threads, less=sorted(less))
-        return measure(model, inputs, trace, runs, warmup, roof)
+        def measured(graph: Graph) -> ProfileReport:
+            trace = Profile()
+            model = self._profiled(graph, trace)
+            return measure(model, inputs, trace, runs, warmup, self._roofline(model) if roofline else None)
 
-    def _profiled_for(self, graph: Graph, inputs: Sequence[Any], trace: Profile) -> CompiledModel:
-        """The model for such inputs, after a run: where their sizes ask for another than the graph's, that."""
-        from intarsia.plan.constraints import BranchApart, SizesApart
-        from intarsia.size_branches import pinned, with_branches_apart
-
-        model = self._profiled(graph, trace)
-        other: Graph | None = None
         try:
-            model.run(list(inputs), None)
+            return measured(graph)  # the first run says whether sizes ask for another model
         except BranchApart:
             other = with_branches_apart(graph)
         except SizesApart:
-            other = pinned(graph, inputs)
-            if other is None:
+            apart = pinned(graph, inputs)
+            if apart is None:
                 raise
-        return model if other is None else self._profiled(other, trace)
+            other = apart
+        return measured(other)
+
+    def _roofline(self, model: CompiledModel) -> Roofline | None:
+        """What the machine can do at most for the model's kernels; None where the CPU provider has no part of it."""
+        from intarsia.providers.registry import CPU
+        from intarsia.runtime.roofline import roofline
+
+        if all(part.provider.name != CPU for part in model.partition.parts):
+            return None
+        titles = (n.kernel for p in model.programs for n in p.nodes())
+        less = {title.rpartition("(")[2].removesuffix(")") for title in titles if title.endswith(")")}
+        return roofline(self._sess_options.intra_op_num_threads, less=sorted(less))
 
     def memory_report(self, shapes: Mapping[str, Sequence[int]] | None = None) -> MemoryReport:
         """Who holds what: weights (mapped, in the model's bytes, packed), and for each shape of the inputs the memory of

@@ -25,6 +25,7 @@ from typed_nodes import BY_NAME, attributes_of, examples, formal_type, older, qu
 
 from intarsia.graph.dtypes import DType
 from intarsia.ops import builtin
+from intarsia.ops.schema_check import EVERY
 
 LARGER = Path(__file__).with_name("larger_examples.txt")
 SIZES = (0, 1, 1, 1, 2, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 127, 128, 129, 255, 257)
@@ -266,9 +267,7 @@ def _without_marks(example: Any, rng: np.random.Generator) -> Any:
     return replace(example, inputs=inputs, attributes=example.attributes.replace("TENSOR", word))
 
 
-_NAMES = "bool complex128 complex64 double float float16 int16 int32 int64 int8 string uint16 uint32 uint64 uint8"
-# What takes all of these takes newer types, too (`ops/schema_check.py`).
-_EVERY = {f"tensor({name})" for name in _NAMES.split()}
+_EVERY = {f"tensor({name})" for name in EVERY}
 
 
 def _fits(known: Sequence[Any], schema: Any, operands: Sequence[Operand]) -> bool:

@@ -80,6 +80,18 @@ def test_what_a_later_version_allows_is_a_warning(make_model: Make) -> None:
     assert intarsia.InferenceSession(model).run(None, {"x": np.int32([-1, 0, 1])})[0].tolist() == [0, 0, 1]
 
 
+def test_what_is_not_known_of_a_type_is_no_warning() -> None:
+    sequences = [helper.make_tensor_sequence_value_info(name, 0, None) for name in ("s", "t")]
+    inputs = [sequences[0], helper.make_tensor_value_info("i", 7, []), helper.make_tensor_value_info("x", 0, [3])]
+    nodes = [
+        helper.make_node("SequenceAt", ["s", "i"], ["y"]),
+        helper.make_node("SequenceInsert", ["s", "y"], ["t"]),
+        helper.make_node("Relu", ["x"], ["z"]),
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, [sequences[1], helper.make_tensor_value_info("z", 0, [3])])
+    assert found(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)) == []
+
+
 def test_an_integer_for_a_float_is_a_warning(make_model: Make) -> None:
     model = make_model("g (float[3] x) => (y) { [slope] y = LeakyRelu <alpha = 1> (x) }")
     assert found(model) == [("warning", "attribute", "slope")]

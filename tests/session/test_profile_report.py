@@ -6,6 +6,7 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx.numpy_helper
@@ -17,6 +18,7 @@ from intarsia.graph.load import load
 from intarsia.partition.partition import Partition
 from intarsia.profile import Profile
 from intarsia.profile_report import KernelTime, ProfileReport, layer_of, measure
+from intarsia.providers.cpu.program import CpuProgram
 from intarsia.runtime.roofline import Roofline, roofline
 from intarsia.testing.faults import FaultInjectingExecutionProvider, FaultOptions
 
@@ -55,6 +57,18 @@ def test_the_tables_add_up_to_the_run(mlp: ort.InferenceSession) -> None:
     assert providers <= found.milliseconds * 1.001
     assert found.transfers() == []
     assert [row.name for row in found.by_provider()] == [CPU]
+
+
+def test_there_are_no_other_runs_than_asked_for(mlp: ort.InferenceSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, run = [0], CpuProgram.run
+
+    def counting(self: CpuProgram, *arguments: Any) -> list[Any]:
+        counted[0] += 1
+        return run(self, *arguments)
+
+    monkeypatch.setattr(CpuProgram, "run", counting)
+    mlp.profile(FEED, 3, warmup=1, roofline=False)
+    assert counted[0] == 4
 
 
 def test_layers_are_the_original_names(mlp: ort.InferenceSession) -> None:

@@ -22,7 +22,7 @@ from intarsia.kernel.lang import DefinitionError
 from intarsia.ops.registry import OpRecord
 from intarsia.ops.schemas import OperatorSchema
 
-_UNKNOWN = "?"
+UNKNOWN = "?"
 _SAMPLES = frozenset(("float", "float16"))
 _ALSO: Mapping[tuple[str, str, int], frozenset[str]] = {  # by operator and input: types beyond the schema's
     ("com.microsoft", "GreedySearch", 0): _SAMPLES,  # an encoder's input, as BeamSearch has it
@@ -33,7 +33,7 @@ _ALSO: Mapping[tuple[str, str, int], frozenset[str]] = {  # by operator and inpu
     ("", "Tile", 2): frozenset(("int64",)),
 }
 # What takes all of these moves elements and reads no numbers: it takes the types that ONNX has had since, too.
-_EVERY = frozenset(
+EVERY = frozenset(
     "bool complex128 complex64 double float float16 int16 int32 int64 int8 string uint16 uint32 uint64 uint8".split()
 )
 _ANY = {("", "Identity")}  # hands on what bodies may carry, of which its schema has not all
@@ -88,7 +88,7 @@ def _check_types(schema: OperatorSchema, node: Node, kinds: Sequence[ValueType |
     bound: dict[str, tuple[int, str]] = {}
     for i, kind in enumerate(kinds):
         parameter, word = schema.input(i), type_word(kind)
-        if parameter is None or _UNKNOWN in word or word in _ALSO.get((schema.domain, schema.name, i), ()):
+        if parameter is None or UNKNOWN in word or word in _ALSO.get((schema.domain, schema.name, i), ()):
             continue  # `check_inputs` counts them
         if word not in parameter.types and not _is_taken(schema, i, word, of_run):
             said = f"{_label(node, i)} is {_shown(word)}; expected {_expected(schema, i, word)}"
@@ -107,7 +107,7 @@ def _is_taken(schema: OperatorSchema, i: int, word: str, of_run: bool) -> bool:
     allowed = schema.allowed(i)
     if f"sparse_tensor({word})" in allowed:  # which runs have as a tensor with its zeros
         return True
-    if not _outer(word) and allowed >= _EVERY:
+    if not _outer(word) and allowed >= EVERY:
         return True
     return word in allowed or (of_run and _outer(word) in {_outer(w) for w in allowed})
 
@@ -122,14 +122,14 @@ def type_word(kind: ValueType | None) -> str:
     if isinstance(kind, SparseTensorType):
         return f"sparse_tensor({kind.dtype.onnx_name})"
     if isinstance(kind, TensorType):
-        return _UNKNOWN if kind.dtype is DType.UNDEFINED else kind.dtype.onnx_name
+        return UNKNOWN if kind.dtype is DType.UNDEFINED else kind.dtype.onnx_name
     if isinstance(kind, SequenceType):
         return f"seq({type_word(kind.element)})"
     if isinstance(kind, OptionalType):
         return f"optional({type_word(kind.element)})"
     if isinstance(kind, MapType):
         return f"map({kind.key.onnx_name},{type_word(kind.value)})"
-    return _UNKNOWN
+    return UNKNOWN
 
 
 def value_type(x: Any) -> ValueType | None:
@@ -150,7 +150,7 @@ def _label(node: Node, i: int) -> str:
 
 def _onnxruntime_sentence(node: Node, i: int, kind: ValueType | None) -> str:
     """What onnxruntime says of a wrong type: its own tests and other programs look for this sentence."""
-    word = kind.onnx_name if kind is not None else _UNKNOWN
+    word = kind.onnx_name if kind is not None else UNKNOWN
     return f"Type '{word}' of input parameter ({node.inputs[i]}) of operator ({node.op_type}) in node ({node.name}) is invalid."
 
 

@@ -83,7 +83,15 @@ define internal i64 @whole(i64 %size) alwaysinline nounwind {{
   ret i64 %total
 }}
 
-define internal ptr @begin(ptr %raw, i64 %total) alwaysinline nounwind {{
+; the elements of what a function of the system gave; null where it gave nothing, which is not counted then
+define internal ptr @held(ptr %words, ptr %raw, i64 %total) nounwind {{
+entry:
+  %none = icmp eq ptr %raw, null
+  br i1 %none, label %undo, label %made
+undo:
+  call void @give(ptr %words, i64 %total)
+  ret ptr null
+made:
   store i64 %total, ptr %raw
   %elements = getelementptr i8, ptr %raw, i64 {_HEADER}
   ret ptr %elements
@@ -97,13 +105,7 @@ entry:
 ask:
   %malloc = call ptr @function(ptr %words, i64 {_MALLOC})
   %raw = call ptr %malloc(i64 %total)
-  %none = icmp eq ptr %raw, null
-  br i1 %none, label %undo, label %made
-undo:
-  call void @give(ptr %words, i64 %total)
-  br label %no
-made:
-  %elements = call ptr @begin(ptr %raw, i64 %total)
+  %elements = call ptr @held(ptr %words, ptr %raw, i64 %total)
   ret ptr %elements
 no:
   ret ptr null
@@ -124,13 +126,7 @@ size:
 ask:
   %calloc = call ptr @function(ptr %words, i64 {_CALLOC})
   %raw = call ptr %calloc(i64 1, i64 %total)
-  %none = icmp eq ptr %raw, null
-  br i1 %none, label %undo, label %made
-undo:
-  call void @give(ptr %words, i64 %total)
-  br label %no
-made:
-  %elements = call ptr @begin(ptr %raw, i64 %total)
+  %elements = call ptr @held(ptr %words, ptr %raw, i64 %total)
   ret ptr %elements
 no:
   ret ptr null
@@ -152,14 +148,11 @@ again:
 ask:
   %realloc = call ptr @function(ptr %words, i64 {_REALLOC})
   %moved = call ptr %realloc(ptr %raw, i64 %total)
-  %none = icmp eq ptr %moved, null
-  br i1 %none, label %undo, label %made
-undo:
-  call void @give(ptr %words, i64 %total)
-  br label %no
+  %there = call ptr @held(ptr %words, ptr %moved, i64 %total)
+  %none = icmp eq ptr %there, null
+  br i1 %none, label %no, label %made
 made:
   call void @give(ptr %words, i64 %before)
-  %there = call ptr @begin(ptr %moved, i64 %total)
   ret ptr %there
 no:
   ret ptr null
