@@ -182,7 +182,17 @@ class Emitter:
         if t.prim == "cast":
             return self.converted(t, value(t.args[0]))
         dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
-        return self.primitive(t.prim, [value(a) for a in t.args], dtype, t.dtype)
+        return self.node(t, [value(a) for a in t.args], dtype)
+
+    def node(self, t: Tensor, args: Sequence[ir.Value], dtype: DType) -> ir.Value:
+        """`primitive` of a node: what is less its own largest is rounded first, so that the largest less itself is 0.
+
+        (As one instruction with the product that it is, it would be that product's rounding error, of which exp makes
+        anything where scores are large.)
+        """
+        if t.prim == "sub" and _is_float(dtype) and _is_extremum(t.args[1]):
+            return self.builder.fsub(*args, flags=("nsz",))
+        return self.primitive(t.prim, args, dtype, t.dtype)
 
     def converted(self, t: Tensor, x: ir.Value) -> ir.Value:
         """A cast of the value `x`."""
@@ -523,3 +533,12 @@ ERF = (
     ),
     (1.0, 0.5023984313011169, 0.11425170302391052, 0.014996160753071308, 0.0011650417000055313, 3.8002723158570006e-05),
 )  # fmt: skip
+
+
+def _is_extremum(t: Tensor) -> bool:
+    """Whether it is the largest or least of an axis, perhaps another number where that is infinite."""
+    while t.prim in ("broadcast", "expand", "reshape"):
+        t = t.args[0]
+    if t.prim == "select":
+        return any(map(_is_extremum, t.args[1:]))
+    return t.prim == "reduce" and t.attrs[0] in ("max", "min")

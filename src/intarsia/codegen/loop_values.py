@@ -157,7 +157,7 @@ class ValueEmitter(LoopBuilder):
         if may_divide_by_zero(t):
             self._note_zero(t, at, values[1], scope)
         dtype = t.args[-1].dtype if t.prim == "select" else t.args[0].dtype
-        return Emitter(scope.builder).primitive(t.prim, values, dtype, t.dtype)
+        return Emitter(scope.builder).node(t, values, dtype)
 
     def _emit_div(self, t: Tensor, at: list[Index], scope: Scope) -> ir.Value:
         exponent = sigmoid_exponent(t) if compute_type(t.dtype) is F32 and not getattr(self.module, SCALES) else None
