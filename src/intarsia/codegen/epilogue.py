@@ -17,11 +17,13 @@ class Epilogue:
         root: element-wise primitives; `input(0)` is the accumulator of element (m, n), `input(i)` operand i - 1.
         kinds: per operand, how it is indexed: "column" by n, "row" by m, "full" like the output, "scalar" not at all.
         dtypes: per operand, its element type in memory.
+        tame: no floating operand that is not "full" can make NaN of integers: all are known, and none is NaN, infinite or huge.
     """
 
     root: Tensor
     kinds: tuple[str, ...] = ()
     dtypes: tuple[DType, ...] = ()
+    tame: bool = False
 
     @property
     def dtype(self) -> DType:
@@ -36,7 +38,7 @@ class Epilogue:
             f"{t.prim}{t.attrs}:{t.dtype.onnx_name}({','.join(str(order[id(a)]) for a in t.args)})" for t in walk([self.root])
         ]
         operands = ",".join(f"{k}:{d.onnx_name}" for k, d in zip(self.kinds, self.dtypes, strict=True))
-        return f"[{operands}] " + "; ".join(lines)
+        return f"[{operands}{' tame' if self.tame else ''}] " + "; ".join(lines)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Epilogue) and self.key == other.key

@@ -20,8 +20,9 @@ class Finish:
         self.kinds = epilogue.kinds if epilogue else ()
         self.dtypes = epilogue.dtypes if epilogue else ()
         self.itemsize = itemsize(self.dtype)
-        full = [d for d, kind in zip(self.dtypes, self.kinds, strict=True) if kind == "full"]
-        self.finite = dtype is DType.INT32 and not any(d.is_floating for d in full)
+        floats = [kind for d, kind in zip(self.dtypes, self.kinds, strict=True) if d.is_floating]
+        tame = not floats or (epilogue is not None and epilogue.tame)
+        self.finite = dtype is DType.INT32 and "full" not in floats and tame
 
     def operand(self, index: int, pointer: Value, mask: Value | None = None) -> Value:
         """Operand `index` for one vector: from `pointer` on for "column" and "full", that one element for the others."""

@@ -27,6 +27,7 @@ class Correction:
         self.value = first if sums is SUMS else k.cast(Tensor("input", (), (0,), sums, first.shape), SUMS)
         self.kinds, self.dtypes = list(epilogue.kinds if epilogue else ()), list(epilogue.dtypes if epilogue else ())
         self.operands = list(operands)
+        self.tame = epilogue.tame if epilogue else True
 
     def operand(self, name: str, kind: str, dtype: DType) -> Tensor:
         """A further operand, as int32."""
@@ -58,7 +59,7 @@ class Correction:
                 made[id(t)] = Tensor(t.prim, tuple(made[id(a)] for a in t.args), t.attrs, t.dtype, t.shape)
         root = made[id(self.root)]
         plain = root.prim == "input"
-        epilogue = None if plain else Epilogue(root, tuple(self.kinds), tuple(self.dtypes))
+        epilogue = None if plain else Epilogue(root, tuple(self.kinds), tuple(self.dtypes), self.tame)
         return epilogue, self.operands
 
 

@@ -59,6 +59,8 @@ from intarsia.providers.cpu.template import FusedOperand
 from intarsia.providers.cpu.widen import original_type, widened
 from intarsia.records import dataclass
 
+_TAME = 1e12  # products of three such numbers, and of integers of 32 bits, are finite as float32
+
 
 @dataclass
 class Lowered:
@@ -260,6 +262,9 @@ class _Lowerer:
 
     def canonical(self, name: str) -> str:
         return self.grouping.canonical(name)
+
+    def assumed(self, name: str) -> bool:
+        return name in self.inference.assumed
 
     def known(self, name: str) -> np.ndarray | None:
         constant = self.graph.constants.get(name)
@@ -472,9 +477,18 @@ class _Lowerer:
             position[g.acc] = 0
             (numbered,) = substitute([root], lambda t: Tensor("input", (), (position[t.attrs[0]],), t.dtype, t.shape))
             kinds = [operand_kind(t, root.shape) or "full" for t in leaves]
-            epilogue = Epilogue(numbered, tuple(kinds), tuple(t.dtype for t in leaves))
+            tame = self._is_tame(root, [t for t, kind in zip(leaves, kinds, strict=True) if kind != "full"])
+            epilogue = Epilogue(numbered, tuple(kinds), tuple(t.dtype for t in leaves), tame)
             operands = [FusedOperand(t.attrs[0], kind, t.dtype) for t, kind in zip(leaves, kinds, strict=True)]
         return g.template.steps(self.target, self.constants, epilogue, operands, out)
+
+    def _is_tame(self, root: Tensor, leaves: Sequence[Tensor]) -> bool:
+        """Whether no number in an epilogue can make NaN of integers; see `Epilogue.tame`."""
+        found = walk([root])
+        arrays = [self.constants.array(t.attrs[0]) for t in leaves if t.dtype.is_floating]
+        numbers = [*arrays, *(np.array(t.attrs[0]) for t in found if t.prim == "scalar")]
+        divides = any(t.prim == "div" for t in found)
+        return all(x is not None and _are_tame(x, divides) for x in numbers)
 
     def _constrain(self, g: Group) -> None:
         where = place_of(g.nodes[0])
@@ -535,6 +549,12 @@ def _reduced(root: Tensor) -> Dim:
     taken = [t.args[0] for t in walk([root]) if t.prim in ("reduce", "argreduce")]
     sizes = [product((t.args[0] if t.prim == "windows" else t).shape) for t in taken]
     return sum((d for d in sizes if isinstance(d, Expr)), start=0)
+
+
+def _are_tame(numbers: np.ndarray, divide: bool) -> bool:
+    """Whether sums of a few products of these and integers of 32 bits are finite, and quotients where they `divide`."""
+    sizes = np.abs(numbers.astype(np.float64))
+    return bool((sizes <= _TAME).all() and (not divide or (sizes >= 1 / _TAME).all()))  # not so for NaN
 
 
 def _constant_size(t: Tensor) -> int:
