@@ -56,7 +56,8 @@ class Inference:
         traces: per node (by its first output's name), its primitives: one root per output.
         requirements: per node, what its definition asks of sizes that are not known.
         unknown: per node, why it could not be traced (its definition needs a value that only a run gives).
-        declared: values whose type the model declares and nothing else tells, and those whose types follow from such.
+        assumed: values whose type the model declares and nothing else tells: a run may make others.
+        declared: the same, and those whose types follow from such.
     """
 
     graph: Graph
@@ -67,6 +68,7 @@ class Inference:
     requirements: dict[str, tuple[Requirement, ...]] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
     declared: set[str] = field(default_factory=set)
+    assumed: set[str] = field(default_factory=set)
     _made: tuple[list[Node], int, dict[str, Node]] | None = None
 
     def producer(self, name: str) -> Node | None:
@@ -209,6 +211,7 @@ def _declare_one(result: Inference, name: str) -> None:
     if declared is not None and name not in result.types:
         result.types[name] = declared
         result.declared.add(name)
+        result.assumed.add(name)
 
 
 def _outputs_of(result: Inference, node: Node, record: OpRecord, registry: Registry) -> list[ValueType | None] | None:

@@ -15,7 +15,7 @@ from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Expr, Shape, evaluate, format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.plan.segment import Segment
-from intarsia.providers.cpu.executable import Executable, HostStep
+from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep
 
 
 class Wanted(NamedTuple):
@@ -52,11 +52,11 @@ class Wanted(NamedTuple):
 
 
 def wanted(executable: Executable, segment: Segment) -> tuple[Wanted, ...]:
-    """What a segment reads that operators of Python make."""
+    """What a segment reads that Python makes: operators, and loops whose results' types may be only declared."""
     made = {
         name: f"node {u.node.name!r} ({u.node.qualified_op})"
         for u in executable.units
-        if isinstance(u, HostStep)
+        if isinstance(u, (HostStep, LoopStep))
         for name in u.node.outputs
     }
     found = ((i, n, segment.buffers[n]) for i, n in enumerate(segment.inputs) if n in made)

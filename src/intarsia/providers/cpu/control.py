@@ -51,6 +51,9 @@ class Surroundings(Protocol):
     def canonical(self, name: str) -> str:
         """The buffer that holds a value."""
 
+    def assumed(self, name: str) -> bool:
+        """Whether a value's type is what the model declares, and nothing else tells."""
+
     def known(self, name: str) -> np.ndarray | None:
         """Elements (ints or symbolic) of a value that is known before the run."""
 
@@ -247,7 +250,9 @@ class _Splicer:
         return [*self._moves(moved), *self._moves([Move(c, aside.get(r, r), kind) for c, r, kind in pairs])]
 
     def _rows(self, name: str, kind: TensorType) -> Dim:
-        """Rows of a stacked output; their number must be known before the run."""
+        """Rows of a stacked output; their number must be known before the run, from more than what the model declares."""
+        if self.around.assumed(name):
+            raise _NeedsPython
         shape = self._type(name).shape or ()
         if not shape or shape[1:] != kind.shape or not symbols_of(shape[0]) <= self.around.defined:
             raise _NeedsPython
@@ -262,7 +267,7 @@ class _Splicer:
         if known is not None and known.size == 1 and symbols_of(known.reshape(-1)[0]) <= self.around.defined:
             found: Dim = known.reshape(-1)[0]
             return found
-        return self.around.canonical(name)
+        return self._number(name, DType.INT64)
 
     def _given_condition(self) -> str:
         return self._operand(1) if len(self.node.inputs) > 1 and self.node.inputs[1] else ""
@@ -362,10 +367,14 @@ class _Splicer:
 
     def _operand(self, index: int) -> str:
         """The buffer of a condition, which must be one."""
-        name = self.around.canonical(self.node.inputs[index])
-        if self._type(self.node.inputs[index]).dtype is not DType.BOOL:
+        return self._number(self.node.inputs[index], DType.BOOL)
+
+    def _number(self, name: str, dtype: DType) -> str:
+        """The buffer of a value that must have one element of this type."""
+        kind = self._type(name)
+        if kind.dtype is not dtype or product(kind.shape or ()) != 1:
             raise _NeedsPython
-        return name
+        return self.around.canonical(name)
 
     def _constant(self, what: str, array: np.ndarray) -> str:
         self.around.keep(f"{self.first}%{what}", array)
