@@ -175,3 +175,83 @@ def test_refusals() -> None:
     del short.output[1]
     with pytest.raises((Fail, InvalidGraph), match="expected input_ids, position_ids, attention_mask and pasts"):
         run("GreedySearch", [PROMPTS, i32(9)], [INT32], decoder=short)
+
+
+def _with_output(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
+    """The decoder with other nodes behind one of its outputs, which they call "before"."""
+    graph = decoder(0)
+    for node in graph.node:
+        node.output[:] = ["before" if n == name else n for n in node.output]
+        node.input[:] = ["before" if n == name else n for n in node.input]
+    graph.node.extend(nodes)
+    (value,) = (v for v in graph.output if v.name == name)
+    value.type.tensor_type.ClearField("shape")
+    return graph
+
+
+WRONG_RESULTS = {
+    "logits without tokens": (
+        _with_output("logits", oh.make_node("Reshape", ["before", "flat_1"], ["logits"])),
+        r"logits of the decoder are float32\[\d+\]; expected \[\d, tokens, vocabulary\]",
+    ),
+    "a state of more rows": (
+        _with_output("present_0", oh.make_node("Concat", ["before", "before"], ["present_0"], axis=1)),
+        r"state 0 of the decoder is float32\[2, \d+, 2, 3, 3\]; expected \d rows on axis 1",
+    ),
+    "a vocabulary that shrinks": (
+        _with_output(
+            "logits", oh.make_node("Shape", ["attention_mask"], ["all"]), oh.make_node("Gather", ["all", "one"], ["s"]),
+            oh.make_node("Sub", ["most", "s"], ["n"]), oh.make_node("Slice", ["before", "none", "n", "axis"], ["logits"]),
+        ),
+        "step 1: logits are of 11 tokens; expected 12, as before",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+@pytest.mark.parametrize("op", ["GreedySearch", "Sampling", "BeamSearch"])
+@pytest.mark.parametrize("what", WRONG_RESULTS)
+def test_results_of_the_decoder_are_looked_at(provider: str, op: str, what: str) -> None:
+    graph, match = WRONG_RESULTS[what]
+    for name, value in (("flat_1", [-1]), ("most", [15]), ("none", [0]), ("axis", [2]), ("one", [1])):
+        if name not in {t.name for t in graph.initializer}:
+            graph.initializer.append(onnx.numpy_helper.from_array(np.array(value, np.int64), name))
+    more = [None, i32(2), i32(2)] if op == "BeamSearch" else []
+    proto, feeds = model(op, [PROMPTS, i32(9), *more], [INT32], decoder=graph)
+    with pytest.raises(Fail, match=match):
+        intarsia.InferenceSession(proto, providers=[provider]).run(None, feeds)
+
+
+WRONG_INPUTS: dict[str, tuple[list[Any], str]] = {
+    "vocab_mask": ([None, None, MASK[:5]], r"vocab_mask has shape \[5\]; expected \[12\]"),
+    "prefix": ([None, None, None, FIRST[:2]], r"prefix_vocab_mask has shape \[2, 12\]; expected \[3, 12\]"),
+    "mask": ([None, None, None, None, np.ones((3, 4), np.int32)], r"attention_mask has shape \[3, 4\]; expected \[3, 3\]"),
+    "nothing": ([None, np.zeros(0, np.float32)], r"an operand of one number has shape \[0\]; expected \[1\]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG_INPUTS)
+def test_operands_that_do_not_fit(what: str) -> None:
+    more, match = WRONG_INPUTS[what]
+    proto, feeds = model("GreedySearch", [PROMPTS, i32(9), *more], [INT32])
+    with pytest.raises(Fail, match=match):
+        intarsia.InferenceSession(proto).run(None, feeds)
+
+
+def test_tokens_that_the_vocabulary_lacks() -> None:
+    """An end that is no token, and padding that is none, change nothing and are not looked for."""
+    inputs = [PROMPTS, i32(9), i32(9), np.array([1.7], np.float32)]
+    for eos in (VOCABULARY, 2**31 - 1, -1):
+        proto, feeds = model("GreedySearch", inputs, [INT32], eos_token_id=eos, no_repeat_ngram_size=2)
+        (found,) = intarsia.InferenceSession(proto).run(None, feeds)
+        assert found.shape == (3, 9)
+        assert ((found >= 0) & (found < VOCABULARY)).all()
+
+
+@pytest.mark.parametrize("penalty", [np.nan, np.inf, -np.inf, 1e30, -1e30, 0.0])
+def test_penalties_that_are_no_numbers(penalty: float) -> None:
+    """They make scores infinite or NaN: the search ends."""
+    number = np.array([penalty], np.float32)
+    proto, feeds = model("BeamSearch", [PROMPTS, i32(9), None, i32(3), i32(2), number, number], [INT32, FLOAT])
+    sequences, scores = intarsia.InferenceSession(proto).run(None, feeds)
+    assert (sequences.shape, scores.shape) == ((3, 2, 9), (3, 2))

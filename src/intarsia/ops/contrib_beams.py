@@ -33,14 +33,20 @@ class Hypotheses:
     done: bool = False
 
     def add(self, total: float, tokens: Array) -> None:
-        self.found.append((total / len(tokens) ** self.penalty, tokens))
+        self.found.append((_penalised(total, len(tokens), self.penalty), tokens))
         self.found.sort(key=lambda pair: -pair[0])
         del self.found[self.count :]
 
     def settle(self, best: float, length: int) -> None:
         """No more can be found once there are enough and the best open beam is not better than the worst of them."""
         if len(self.found) >= self.count:
-            self.done = self.done or self.early or self.found[-1][0] >= best / length**self.penalty
+            self.done = self.done or self.early or self.found[-1][0] >= _penalised(best, length, self.penalty)
+
+
+def _penalised(total: float, length: int, penalty: float) -> float:
+    """total / length^penalty, which any penalty may make infinite or NaN."""
+    with np.errstate(all="ignore"):
+        return float(np.float64(total) / np.float64(length) ** penalty)
 
 
 def _beam_types(input_ids: TensorType, *others: Any) -> tuple[TensorType, ...]:
@@ -164,8 +170,9 @@ class _Beams:
                 break
             self.model.reorder(rows)
             self.model.append(tokens)
-        shown += [np.zeros_like(shown[0])] * (count - len(shown))
-        return np.stack(shown)
+        steps = np.zeros((count, *shown[0].shape), np.float32)
+        steps[: len(shown)] = shown
+        return steps
 
     def silence(self, token: int) -> Array:
         """The probability of a token at the first step [batch]; 0 where it is none."""
@@ -175,6 +182,8 @@ class _Beams:
     def _advance(self, scores: Array) -> tuple[Array, Array]:
         """Which rows go on, and with which tokens; ended sequences are kept as hypotheses."""
         vocabulary, rows, tokens = scores.shape[1], [], []
+        if vocabulary < 2:  # each beam has at most one that ends it, and then as many others as there are beams
+            raise k.DefinitionError(f"the vocabulary has {vocabulary} tokens; expected at least 2")
         for i, prompt in enumerate(self.prompts):
             first = i * self.beams
             if prompt.done:

@@ -17,6 +17,7 @@ import numpy as np
 
 from intarsia.graph.model import Graph, TensorType
 from intarsia.kernel import lang as k
+from intarsia.ops.contrib_results import check_states, last_logits
 from intarsia.ops.registry import NodeContext
 from intarsia.records import dataclass
 
@@ -60,8 +61,8 @@ class EncoderDecoder:
             self.started = True
         if found is None:
             out = self.run(self.decoder, self._operands())
-            found, self.own = np.asarray(out[0]), [np.asarray(x) for x in out[1:]]
-        return found[:, -1, : self.vocabulary if self.vocabulary > 0 else None].astype(np.float32)
+            found, self.own = out[0], check_states(out[1:], "the decoder", len(self.ids))
+        return last_logits(found, "the model", len(self.ids), self.vocabulary)
 
     def append(self, tokens: Array) -> None:
         self.ids = tokens.astype(np.int32)[:, None]
@@ -72,13 +73,17 @@ class EncoderDecoder:
         self.own = [np.take(state, rows, axis=0) for state in self.own]
         self.seen = self.seen[rows]
 
-    def _encode(self) -> Array | None:
+    def _encode(self) -> Any:
         """Run the encoder, once for each input; the decoder's first logits, where it gives these."""
-        out = [np.asarray(x) for x in self.run(self.encoder, [self.given[name] for name in self.encoder.declared_inputs()])]
-        out = [np.repeat(x, self.copies, axis=0) for x in out]
+        begins = "decoder_input_ids" in self.encoder.declared_inputs()
+        found = self.run(self.encoder, [self.given[name] for name in self.encoder.declared_inputs()])
+        rows = len(self.given["encoder_input_ids"])
+        check_states(found[: 2 * begins], "the encoder", rows)
+        check_states(found[2 * begins :], "the encoder", rows, rank=4)
+        out = [np.repeat(x, self.copies, axis=0) for x in found]
         if "encoder_attention_mask" in self.given:
             self.mask = np.repeat(self.given["encoder_attention_mask"], self.copies, axis=0)
-        if "decoder_input_ids" not in self.encoder.declared_inputs():
+        if not begins:
             self.cross = out
             self.own = [self._none(i, x) for i, x in enumerate(out)]
             return None
@@ -132,6 +137,8 @@ def encoder_decoder_of(
         raise k.DefinitionError(f"decoder_input_ids has shape {list(begins.shape)}; expected [{len(inputs)}, tokens]")
     given: dict[str, Array] = {"encoder_input_ids": inputs, "decoder_input_ids": begins.astype(np.int32)}
     if model_type != WHISPER:
+        if mask is not None and mask.shape != inputs.shape:
+            raise k.DefinitionError(f"attention_mask has shape {list(mask.shape)}; expected {list(inputs.shape)}, as input_ids")
         counted = (np.cumsum(inputs != pad, axis=1) > 0) if mask is None else mask
         given["encoder_attention_mask"] = counted.astype(np.int32)
     _check_graphs(encoder, decoder, given)

@@ -18,6 +18,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.contrib_encoder_decoder import T5, WHISPER, EncoderDecoder, encoder_decoder_of
+from intarsia.ops.contrib_results import check_states, last_logits
 from intarsia.ops.registry import NodeContext, host_op
 from intarsia.records import dataclass
 
@@ -58,9 +59,8 @@ class Decoder:
         graph = self.graph if self.started else self.first
         out = self.run(graph, [self.ids, self.positions, self.mask, *self.pasts])
         self.started = True
-        self.pasts = [np.asarray(x) for x in out[1:]]
-        last = np.asarray(out[0])[:, -1]
-        return last[:, : self.vocabulary if self.vocabulary > 0 else None].astype(np.float32)
+        self.pasts = check_states(out[1:], "the decoder", len(self.ids), axis=1)
+        return last_logits(out[0], "the decoder", len(self.ids), self.vocabulary)
 
     def append(self, tokens: Array) -> None:
         self.ids = tokens.astype(np.int32)[:, None]
@@ -92,6 +92,8 @@ def decoder_of(
             f"the decoder has inputs {names} and {len(graph.outputs)} outputs; expected input_ids, position_ids, "
             "attention_mask and pasts, and logits and as many presents"
         )
+    if given is not None and given.shape != ids.shape:
+        raise k.DefinitionError(f"attention_mask has shape {list(given.shape)}; expected {list(ids.shape)}, as input_ids")
     own = (np.cumsum(ids != pad, axis=1) > 0).astype(np.int32)  # padding stands on the left
     positions = np.maximum(np.cumsum(own, axis=1) - 1, 0).astype(np.int32)
     mask = own if given is None else given.astype(np.int32)
@@ -148,7 +150,13 @@ class Timestamps:
 
 
 def _forbid(scores: Array, tokens: Sequence[int]) -> None:
-    scores[[t for t in tokens if 0 <= t < len(scores)]] = _LOWEST
+    scores[_known(tokens, len(scores))] = _LOWEST
+
+
+def _known(tokens: Array | Sequence[int], vocabulary: int) -> Array:
+    """Those of tokens that the vocabulary has."""
+    given = np.asarray(tokens, np.int64)
+    return given[(given >= 0) & (given < vocabulary)]
 
 
 @dataclass
@@ -166,22 +174,30 @@ class Rules:
     presence: Array | None = None
     timestamps: Timestamps | None = None
     step: int = 0
+    width: int = 0  # of the vocabulary, once it is known
 
+    @np.errstate(all="ignore")  # a model may ask for penalties, and give scores, that are no numbers
     def apply(self, scores: Array, sequences: Array, copies: int = 1) -> Array:
-        """Scores [rows, vocabulary] for `sequences` [rows, tokens], of which `copies` in a row belong to one prompt."""
+        """Scores [rows, vocabulary] for `sequences` [rows, tokens], of which `copies` in a row belong to one prompt.
+
+        Raises:
+            DefinitionError: a mask is not of as many tokens, or not of as many prompts; the vocabulary is another than before.
+        """
         scores = scores.copy()
+        rows, vocabulary = scores.shape
+        self._check_sizes(rows, vocabulary, copies)
         for row, tokens in zip(scores, sequences, strict=True):
             if self.repetition_penalty != 1.0:
-                seen = np.unique(tokens)
+                seen = np.unique(_known(tokens, len(row)))
                 row[seen] = np.where(row[seen] < 0, row[seen] * self.repetition_penalty, row[seen] / self.repetition_penalty)
             if self.ngram > 0:
-                row[_repeats(tokens, self.ngram)] = _LOWEST
+                row[_known(_repeats(tokens, self.ngram), len(row))] = _LOWEST
         if self.vocabulary is not None:
             scores[:, self.vocabulary.reshape(-1) == 0] = _LOWEST
         if self.first_vocabulary is not None and self.step == 0:
             scores[np.repeat(self.first_vocabulary, copies, axis=0) == 0] = _LOWEST
         if sequences.shape[1] < self.minimum:
-            scores[:, self.eos] = _LOWEST
+            scores[:, _known([self.eos], scores.shape[1])] = _LOWEST
         if self.temperature not in (0.0, 1.0):
             scores /= np.float32(self.temperature)
         if self.presence_penalty and self.presence is not None:
@@ -191,6 +207,17 @@ class Rules:
                 self.timestamps.apply(row, tokens, self.eos)
         self.step += 1
         return scores
+
+    def _check_sizes(self, rows: int, vocabulary: int, copies: int) -> None:
+        if self.width not in (0, vocabulary):
+            raise k.DefinitionError(f"step {self.step}: logits are of {vocabulary} tokens; expected {self.width}, as before")
+        self.width, prompts = vocabulary, rows // copies
+        for name, mask, shape in (
+            ("vocab_mask", self.vocabulary, (vocabulary,)), ("presence_mask", self.presence, (rows, vocabulary)),
+            ("prefix_vocab_mask", self.first_vocabulary, (prompts, vocabulary)),
+        ):  # fmt: skip
+            if mask is not None and mask.shape != shape and not (name == "vocab_mask" and mask.size == vocabulary):
+                raise k.DefinitionError(f"{name} has shape {list(mask.shape)}; expected {list(shape)}: [prompts, vocabulary]")
 
 
 def _repeats(tokens: Array, n: int) -> list[int]:
@@ -202,13 +229,19 @@ def _repeats(tokens: Array, n: int) -> list[int]:
     return [int(tokens[i + n - 1]) for i in starts if np.array_equal(tokens[i : i + n - 1], tail)]
 
 
+@np.errstate(all="ignore")  # of scores that are no numbers
 def log_softmax(x: Array) -> Array:
     shifted = x - x.max(-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
 
 
 def one(x: Array | None, default: float) -> float:
-    return default if x is None else float(np.asarray(x).reshape(-1)[0])
+    """The number that an operand of one element is."""
+    if x is None:
+        return default
+    if not x.size:
+        raise k.DefinitionError(f"an operand of one number has shape {list(x.shape)}; expected [1]")
+    return float(x.reshape(-1)[0])
 
 
 Model = Decoder | EncoderDecoder
