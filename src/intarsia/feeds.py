@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import InvalidArgument, WrongType, nearest
+from intarsia.errors import InvalidArgument, OutOfMemory, WrongType, nearest
 from intarsia.graph.dims import Expr, format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import MapType, OptionalType, SequenceType, TensorType, Value, ValueType
@@ -316,7 +316,7 @@ def converted(value: Any, kind: ValueType | None, where: str) -> Any:
     if isinstance(value, DeviceTensor):
         return _on_device(value, kind, where)
     if kind is None or kind.dtype is DType.UNDEFINED:
-        return _contiguous(np.asarray(value))
+        return _contiguous(_any_array(value, where), where)
     return _tensor(value, kind, where)
 
 
@@ -386,14 +386,27 @@ def _tensor(value: Any, kind: TensorType, where: str) -> np.ndarray:
                 f"expected: (tensor({kind.dtype.onnx_name})); convert it with .astype({expected.name!r})"
             )
         value = value.astype(native)
-    value = _contiguous(value)
+    value = _contiguous(value, where)
     same: np.ndarray = value if value.dtype is expected else value.view(expected)
     return same
 
 
-def _contiguous(value: np.ndarray) -> np.ndarray:
+def _any_array(value: Any, where: str) -> np.ndarray:
+    """What is given to an input without a type."""
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidArgument(f"{where}: the model says no type, and {type(value).__name__} is no array: {error}") from error
+
+
+def _contiguous(value: np.ndarray, where: str) -> np.ndarray:
     plain = value if type(value) is np.ndarray else value.view(np.ndarray)
-    return plain if plain.flags.c_contiguous and plain.flags.aligned else np.array(plain, order="C", copy=True)
+    if plain.flags.c_contiguous and plain.flags.aligned:
+        return plain
+    try:
+        return np.array(plain, order="C", copy=True)
+    except MemoryError as error:  # a view may repeat its elements as often as it says
+        raise OutOfMemory(f"{where}: a view that does not lie in one piece has to be copied: {error}") from error
 
 
 def _from_python(value: Any, kind: TensorType, where: str) -> np.ndarray:

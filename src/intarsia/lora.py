@@ -20,6 +20,7 @@ from intarsia.graph.file_bytes import file_bytes, open_file
 from intarsia.graph.flatbuffer import FlatTable
 from intarsia.graph.model import Value
 from intarsia.graph.replaced_file import replace_file
+from intarsia.graph.tensor import MAX_RANK
 from intarsia.graph.wire import Buffer, view
 from intarsia.interop import named_feed
 from intarsia.values import OrtValue
@@ -28,6 +29,7 @@ FORMAT_VERSION = 1
 _IDENTIFIER = b"TORT"
 _VTABLE = struct.pack("<6H", 12, 20, 4, 8, 12, 16)  # its size, the table's, and where each of four fields is in it
 _ALIGNMENT = 16
+_MOST_ELEMENTS = 1 << 56  # NumPy counts bytes in 63 bits, for empty arrays too
 
 
 class AdapterFormat:
@@ -153,6 +155,8 @@ def _parameter(table: FlatTable, label: str) -> tuple[str, OrtValue]:
         raise InvalidArgument(f"{label}: parameter {name!r}: {error}") from error
     start, end = table.span(3)
     expected = math.prod(shape) * dtype.numpy.itemsize
+    if len(shape) > MAX_RANK or math.prod(d or 1 for d in shape) > _MOST_ELEMENTS:
+        raise InvalidArgument(f"{label}: parameter {name!r}: no array has the shape {shape[:MAX_RANK]}")
     if dtype is DType.STRING or dtype.bits < 8 or end - start != expected or any(d < 0 for d in shape):
         raise InvalidArgument(f"{label}: parameter {name!r}: {end - start} bytes do not fit {dtype.onnx_name} {shape}")
     return name, OrtValue(view(table.buffer, start, end - start).view(dtype.numpy.newbyteorder("<")).reshape(shape))

@@ -25,7 +25,7 @@ from intarsia.errors import (
 )
 from intarsia.graph.external import ExternalFiles
 from intarsia.graph.model import Graph, Node
-from intarsia.graph.verify import written_out_nodes
+from intarsia.graph.verify import verify_calls, written_out_nodes
 from intarsia.graph.wire import Buffer
 from intarsia.options import SessionOptions
 
@@ -127,11 +127,14 @@ def check_graph(graph: Graph, options: SessionOptions) -> None:
     """Compare what a model has with the limits.
 
     Raises:
-        InvalidGraph: it has too many nodes, subgraphs in too many others, or a part that was compiled elsewhere.
+        InvalidGraph: it has too many nodes, subgraphs in too many others, or a part that was compiled elsewhere; its functions
+            call each other in a circle.
     """
     deepest = limit(options, NESTING)
     for nodes in (graph.nodes, *(function.nodes for function in graph.functions.values())):
         _check_nodes(nodes, deepest, deepest)
+    if graph.functions:
+        verify_calls(graph)
     count, most = written_out_nodes(graph), limit(options, NODES)
     if count > most:
         raise InvalidGraph(f"the model has {count:,} nodes, at most {most:,} are allowed ({NODES!r})")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.graph.model import Constant, Function, Graph, Node, SparseTensor
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 def _plain(value: Any) -> Any:

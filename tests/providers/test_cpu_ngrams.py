@@ -102,3 +102,22 @@ def test_as_onnxruntime() -> None:
         m.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})[0] for m in (intarsia, peer)
     )
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+@pytest.mark.parametrize("sizes", [("N", "M"), (1, 6)])
+def test_lengths_beyond_all_rows(provider: str, sizes: tuple[int | str, ...]) -> None:
+    common = {"ngram_counts": [0, 2], "ngram_indexes": [0, 1, 2], "pool_int64s": [1, 2, 1, 2], "mode": "TF"}
+    x = {"x": np.array([[1, 2, 1, 1, 2, 2]])}
+    lengths = [(1, 2, 6), (1, 2**63 - 1, 6), (1, 2, 2**63 - 1), (1, 2**40, 2**62)]
+    found = [
+        intarsia.InferenceSession(
+            model_of("INT64", sizes, min_gram_length=a, max_gram_length=b, max_skip_count=c, **common), providers=[provider]
+        ).run(None, x)[0].tolist()
+        for a, b, c in lengths
+    ]  # fmt: skip
+    assert found == [found[0]] * len(lengths)
+    for a, b, c in ((0, 2, 0), (-1, 2, 0), (2, 1, 0), (1, -(2**63), 0), (1, 2, -1), (1, 2, -(2**63))):
+        model = model_of("INT64", sizes, min_gram_length=a, max_gram_length=b, max_skip_count=c, **common)
+        with pytest.raises(intarsia.InvalidGraph, match=f"min_gram_length is {a}, max_gram_length {b} and max_skip_count {c}"):
+            intarsia.InferenceSession(model, providers=[provider])

@@ -7,10 +7,11 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx.parser
 import pytest
 
 import intarsia as ort
-from intarsia.errors import InvalidArgument, WrongType
+from intarsia.errors import InvalidArgument, OutOfMemory, WrongType
 from intarsia.feeds import FeedReader, converted
 from intarsia.graph.dims import fresh_symbol, symbol
 from intarsia.graph.dtypes import DType
@@ -438,3 +439,24 @@ def test_inputs_of_float64_are_taken_as_they_are() -> None:
     found = reader.quick({"x": x})
     assert found is not None
     assert found[0] is x
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_views_that_repeat_their_elements(provider: str) -> None:
+    """One element, said to be 2^40: kernels take what lies in one piece."""
+    text = '<ir_version: 10, opset_import: ["": 20]> g (float[n,m] x) => (float[n,m] y) { y = Abs(x) }'
+    session = ort.InferenceSession(onnx.parser.parse_model(text).SerializeToString(), providers=[provider])
+    (y,) = session.run(None, {"x": np.broadcast_to(np.float32(-1), (2, 3))})
+    np.testing.assert_array_equal(y, np.ones((2, 3)))
+    with pytest.raises(OutOfMemory, match=r"'x'.*a view that does not lie in one piece has to be copied"):
+        session.run(None, {"x": np.broadcast_to(np.float32(-1), (2**20, 2**24))})
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_an_input_without_a_type_is_an_array(provider: str) -> None:
+    proto = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 20]> g (float[n] x) => (float[n] y) { y = Abs(x) }')
+    proto.graph.input[0].type.Clear()
+    session = ort.InferenceSession(proto.SerializeToString(), providers=[provider])
+    np.testing.assert_array_equal(session.run(None, {"x": np.float32([-1, 2])})[0], [1, 2])
+    with pytest.raises(InvalidArgument, match=r"'x'.*the model says no type, and list is no array"):
+        session.run(None, {"x": [np.ones(2, np.float32), np.ones(3, np.float32)]})

@@ -273,3 +273,24 @@ def test_a_session_from_the_cache_was_checked(monkeypatch: pytest.MonkeyPatch, t
 def test_limits_are_positive(key: str) -> None:
     with pytest.raises(InvalidArgument, match=f"untrusted.{key}.*(at least 1|mebibytes)"):
         ort.InferenceSession(model(), untrusted(**{key: -1})).run(None, {"x": np.zeros(1, np.float32)})
+
+
+def test_functions_in_a_circle() -> None:
+    """Nodes are counted as if calls were written out: circles are found before."""
+    text = """<ir_version: 10, opset_import: ["": 20, "own": 1]> g (float[n] x) => (float[n] y) { y = own.f(x) }
+        <opset_import: ["": 20, "own": 1], domain: "own"> f (i) => (o) { o = own.h(i) }
+        <opset_import: ["": 20, "own": 1], domain: "own"> h (i) => (o) { t = Abs(i) o = own.f(t) }"""
+    with pytest.raises(InvalidGraph, match="functions call each other in a circle: 'own::f' -> 'own::h' -> 'own::f'"):
+        ort.InferenceSession(model(text), untrusted())
+
+
+@pytest.mark.parametrize("version", [2**31, 2**63 - 1, -(2**63)])
+@pytest.mark.parametrize("where", ["model", "function"])
+def test_versions_of_operator_sets(where: str, version: int) -> None:
+    """Operators that do not exist are looked for among onnx's functions, whose versions are of 32 bits."""
+    text = """<ir_version: 10, opset_import: ["": 20, "own": 1]> g (float[n] x) => (float[n] y) { y = own.f(x) }
+        <opset_import: ["": 20], domain: "own"> f (i) => (o) { o = Unknown(i) }"""
+    proto = onnx.parser.parse_model(text)
+    (proto if where == "model" else proto.functions[0]).opset_import[0].version = version
+    with pytest.raises(InvalidModelError, match=f"imports version {version} of operator set ''; expected 1 to 2147483647"):
+        ort.InferenceSession(proto.SerializeToString(), untrusted())

@@ -1,7 +1,8 @@
 """Tables of a FlatBuffers buffer, read in place. The encoding: https://flatbuffers.dev/internals.
 
 A table's fields are found through its vtable, by their number in the schema; what is left out has a default. All positions
-are checked; sub-tables, vectors and strings lie behind what refers to them, so that no table can contain itself.
+are checked; sub-tables, vectors and strings lie behind what refers to them, so that no table can contain itself. Many may refer
+to one, which writers do with short texts: what is read altogether is limited in proportion to the buffer.
 """
 
 from __future__ import annotations
@@ -12,25 +13,28 @@ import numpy as np
 
 from intarsia.graph.wire import Buffer, Span, text, view
 
+_MOST_READ = 4  # times the buffer's bytes: in vectors
+_TEXT_SHARE = 64  # by as much less a text counts, since writers may share these
+
 
 class FlatTable:
-    """One table.
+    """One table. `left`: how much may still be read of its buffer, for all tables of a root.
 
     Its methods take the number of a field.
 
     Raises:
-        IndexError: a position lies outside the buffer.
+        IndexError: a position lies outside the buffer, or more is read than any proper buffer has.
         UnicodeDecodeError: a string is not UTF-8.
     """
 
-    __slots__ = ("buffer", "place")
+    __slots__ = ("buffer", "left", "place")
 
-    def __init__(self, buffer: Buffer, place: int) -> None:
-        self.buffer, self.place = buffer, place
+    def __init__(self, buffer: Buffer, place: int, left: list[int]) -> None:
+        self.buffer, self.place, self.left = buffer, place, left
 
     @staticmethod
     def root(buffer: Buffer) -> FlatTable:
-        return FlatTable(buffer, _target(buffer, 0))
+        return FlatTable(buffer, _target(buffer, 0), [_MOST_READ * _TEXT_SHARE * len(buffer)])
 
     def scalar(self, number: int, code: str, default: float = 0) -> int | float:
         """A number; `code` is its format for `struct`: "i" for int32, "q" for int64."""
@@ -49,17 +53,23 @@ class FlatTable:
         end = start + int(_read(self.buffer, start - 4, "I")) * item_nbytes
         if end > len(self.buffer):
             raise IndexError(f"a vector at byte {start - 4} ends at byte {end} of {len(self.buffer)}")
+        self._take((end - start) * _TEXT_SHARE, start)
         return start, end
+
+    def _take(self, amount: int, place: int) -> None:
+        self.left[0] -= amount
+        if self.left[0] < 0:
+            raise IndexError(f"byte {place} and others are read again and again: more than {_MOST_READ} times the buffer")
 
     def spans(self, number: int) -> list[Span]:
         """Begin and end of each string of a vector of strings."""
         places = range(*self.span(number, 4), 4)
-        return [FlatTable._text_span(self.buffer, _target(self.buffer, place)) for place in places]
+        return [self._text_span(_target(self.buffer, place)) for place in places]
 
     def text(self, number: int) -> str:
         """A string, "" where it is left out."""
         place = self._field(number)
-        return text(self.buffer, *self._text_span(self.buffer, _target(self.buffer, place))) if place else ""
+        return text(self.buffer, *self._text_span(_target(self.buffer, place))) if place else ""
 
     def texts(self, number: int) -> list[str]:
         return [text(self.buffer, a, b) for a, b in self.spans(number)]
@@ -72,17 +82,17 @@ class FlatTable:
 
     def table(self, number: int) -> FlatTable | None:
         place = self._field(number)
-        return FlatTable(self.buffer, _target(self.buffer, place)) if place else None
+        return FlatTable(self.buffer, _target(self.buffer, place), self.left) if place else None
 
     def tables(self, number: int) -> list[FlatTable]:
         places = range(*self.span(number, 4), 4)
-        return [FlatTable(self.buffer, _target(self.buffer, place)) for place in places]
+        return [FlatTable(self.buffer, _target(self.buffer, place), self.left) for place in places]
 
-    @staticmethod
-    def _text_span(buffer: Buffer, place: int) -> Span:
-        end = place + 4 + int(_read(buffer, place, "I"))
-        if end > len(buffer):
-            raise IndexError(f"a string at byte {place} ends at byte {end} of {len(buffer)}")
+    def _text_span(self, place: int) -> Span:
+        end = place + 4 + int(_read(self.buffer, place, "I"))
+        if end > len(self.buffer):
+            raise IndexError(f"a string at byte {place} ends at byte {end} of {len(self.buffer)}")
+        self._take(end - place, place)
         return place + 4, end
 
     def _field(self, number: int) -> int:

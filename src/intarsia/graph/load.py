@@ -28,6 +28,7 @@ from intarsia.graph.model import (
     TensorType,
     ValueType,
     domain_named,
+    opset_import,
 )
 from intarsia.graph.order import sorted_nodes
 from intarsia.graph.source import ModelSource, Source, is_model_proto, is_ort_format, open_source, recognise
@@ -254,7 +255,7 @@ class _Reader:
                 domain = text(self.buffer, a, b)
             elif tag == 0x10:
                 version = signed(a)
-        return domain_named(domain), version
+        return opset_import(domain, version, self.label)
 
     def graph(self, start: int, end: int, depth: int, metadata: Metadata | None = None) -> Graph:
         """The GraphProto in `buffer[start:end]`, nested in `depth` messages."""

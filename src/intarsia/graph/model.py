@@ -15,16 +15,30 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.errors import InvalidModelError
 from intarsia.graph.dims import Shape, format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.records import dataclass
 
 DEFAULT_DOMAIN = ""
+_MOST_VERSIONS = 1 << 31
 
 
 def domain_named(name: str) -> str:
     """The domain of ONNX's own operators has two names."""
     return DEFAULT_DOMAIN if name == "ai.onnx" else name
+
+
+def opset_import(name: str, version: int, label: str) -> tuple[str, int]:
+    """Domain and version of an operator set that the model `label` imports.
+
+    Raises:
+        InvalidModelError: the version is none that onnx's own functions take, which are of 32 bits.
+    """
+    if not -_MOST_VERSIONS <= version < _MOST_VERSIONS:
+        expected = f"expected 1 to {_MOST_VERSIONS - 1}"
+        raise InvalidModelError(f"{label}: imports version {version} of operator set {name!r}; {expected}")
+    return domain_named(name), version
 
 
 @dataclass(frozen=True)

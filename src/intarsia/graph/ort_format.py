@@ -26,7 +26,7 @@ from intarsia.graph.model import (
     TensorType,
     Value,
     ValueType,
-    domain_named,
+    opset_import,
 )
 from intarsia.graph.order import sorted_nodes
 from intarsia.graph.tensor import StoredTensor, add_constant, densified, sparse_tensor, stored_tensor
@@ -62,7 +62,9 @@ class _Reader:
         if model is None or inner is None:
             raise InvalidProtobuf(f"{self.label}: the ORT-format file has no model")
         graph = self.graph(inner, 0)
-        graph.opset_imports = {domain_named(t.text(0)): t.integer(1, "q") for t in self._counted(model.tables(1))}
+        graph.opset_imports = dict(
+            opset_import(t.text(0), t.integer(1, "q"), self.label) for t in self._counted(model.tables(1))
+        )
         graph.metadata = Metadata(
             ir_version=model.integer(0, "q"), producer_name=model.text(2), producer_version=model.text(3), domain=model.text(4),
             model_version=model.integer(5, "q"), doc=model.text(6), graph_doc=model.text(8),

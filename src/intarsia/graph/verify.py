@@ -24,7 +24,7 @@ def verify(graph: Graph) -> None:
     _verify(graph, f"graph {graph.name!r}", frozenset())
     for function in graph.functions.values():
         _verify_function(function)
-    _verify_calls(graph)
+    verify_calls(graph)
 
 
 def _verify(graph: Graph, where: str, outer: frozenset[str] | set[str]) -> None:
@@ -122,8 +122,12 @@ def _verify_references(function: Function, node: Node, where: str) -> None:
             _verify_references(function, inner, where)
 
 
-def _verify_calls(graph: Graph) -> None:
-    """Functions must not call each other in a circle (they are expanded where they are called)."""
+def verify_calls(graph: Graph) -> None:
+    """Functions are expanded where they are called.
+
+    Raises:
+        InvalidGraph: functions call each other in a circle, or too deep, or stand for too many nodes.
+    """
     done: set[tuple[str, str, str]] = set()
 
     def visit(key: tuple[str, str, str], path: tuple[tuple[str, str, str], ...]) -> None:

@@ -132,7 +132,14 @@ def string_normalizer(
     return object_array(kept if change is None else map(change, kept), (*X.shape[:-1], len(kept)))
 
 
-def _tfidf_type(X: TensorType, *, ngram_indexes: Sequence[int]) -> TensorType:
+def _tfidf_type(
+    X: TensorType, *, max_gram_length: int, max_skip_count: int, min_gram_length: int, ngram_indexes: Sequence[int]
+) -> TensorType:  # fmt: skip
+    if not 1 <= min_gram_length <= max_gram_length or max_skip_count < 0:
+        raise k.DefinitionError(
+            f"min_gram_length is {min_gram_length}, max_gram_length {max_gram_length} and max_skip_count {max_skip_count}; "
+            "expected 1 <= min_gram_length <= max_gram_length and at least 0"
+        )
     width = max(ngram_indexes, default=-1) + 1
     shape: tuple[Dim, ...] | None = None if X.shape is None else (*X.shape[:-1], width)
     return TensorType(DType.FLOAT, shape)
