@@ -207,7 +207,7 @@ def feeds_of(name: str) -> dict[str, Any]:
 # --- changes ---
 
 
-def _fields(message: Message, path: str = "") -> Iterator[tuple[Message, Any, str]]:
+def fields_of_message(message: Message, path: str = "") -> Iterator[tuple[Message, Any, str]]:
     """(message, field, where) of everything that is set."""
     for field, value in message.ListFields():
         where = f"{path}.{field.name}"
@@ -215,12 +215,12 @@ def _fields(message: Message, path: str = "") -> Iterator[tuple[Message, Any, st
         if field.message_type is not None:
             several = value if field.is_repeated else [value]
             for i, inner in enumerate(several):
-                yield from _fields(inner, f"{where}[{i}]" if field.is_repeated else where)
+                yield from fields_of_message(inner, f"{where}[{i}]" if field.is_repeated else where)
 
 
 def _names(message: Message) -> list[str]:
     found = set()
-    for inner, field, _ in _fields(message):
+    for inner, field, _ in fields_of_message(message):
         if field.cpp_type == field.CPPTYPE_STRING and field.name != "doc_string":
             value = getattr(inner, field.name)
             for item in value if field.is_repeated else [value]:
@@ -245,9 +245,9 @@ def _other(field: Any, value: Any, names: list[str], rng: random.Random) -> Any:
     return max(low, min(high, rng.choice((*EXTREME, value + 1, value - 1, -value))))
 
 
-def _change(model: onnx.ModelProto, rng: random.Random) -> str:
+def change(model: Message, rng: random.Random) -> str:
     """One field changed; what was done, in words."""
-    found = list(_fields(model))
+    found = list(fields_of_message(model))
     message, field, where = rng.choice(found)
     names = _names(model)
     if not field.is_repeated:
@@ -307,7 +307,7 @@ def case_of(name: str, seed: int) -> Case:
             told.append(f"byte {at}")
         return Case(bytes(changed), feeds_of(name), "; ".join(told), 10.0)
     model = onnx.ModelProto.FromString(data)
-    told += [_change(model, rng) for _ in range(rng.choice((1, 1, 1, 2, 3)) if seed else 0)]
+    told += [change(model, rng) for _ in range(rng.choice((1, 1, 1, 2, 3)) if seed else 0)]
     return Case(model.SerializeToString(), feeds_of(name), "; ".join(told), 10.0)
 
 

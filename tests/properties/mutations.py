@@ -147,7 +147,7 @@ def _changed_array(x: np.ndarray, rng: random.Random) -> tuple[np.ndarray, str]:
     if how == "type":
         dtype = np.dtype(rng.choice(DTYPES))
         if dtype.hasobject:
-            return x.astype(str).astype(object), "strings"
+            return (x if x.dtype == object else _plain(x)).astype(str).astype(object), "strings"
         with np.errstate(all="ignore"):
             return _plain(x).astype(dtype), f"as {dtype}"
     if x.dtype == object or not x.size or x.dtype.kind == "b":

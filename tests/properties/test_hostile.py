@@ -7,6 +7,7 @@ case that fails is run alone by `echo "KIND SEED" | python tests/properties/host
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +17,7 @@ pytest.importorskip("hypothesis", reason="its folder's tests need hypothesis")
 pytest.importorskip("resource", reason="limits of a process are POSIX's")
 
 from case_worker import answers
-from hostile import KINDS, case_of
+from hostile import KINDS, case_of, scheduled
 
 PROGRAM = Path(__file__).with_name("hostile.py")
 SHARDS = 8
@@ -25,7 +26,7 @@ SHARDS = 8
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_hostile_models(shard: int, request: pytest.FixtureRequest, record_property: pytest.RecordProperty) -> None:
     count, first = (request.config.getoption(f"--hostile-{what}") for what in ("cases", "seed"))
-    cases = ((KINDS[i % len(KINDS)], first + i // len(KINDS)) for i in range(shard, count, SHARDS))
+    cases = itertools.islice(scheduled(count, first), shard, None, SHARDS)
     wrong: list[str] = []
     totals: Counter[str] = Counter()
     seconds = grown = 0.0
@@ -41,3 +42,9 @@ def test_hostile_models(shard: int, request: pytest.FixtureRequest, record_prope
 def test_cases_are_the_same_every_time() -> None:
     for kind in KINDS:
         assert case_of(kind, 1).model == case_of(kind, 1).model
+
+
+def test_no_case_comes_twice() -> None:
+    cases = list(scheduled(2000, 5))
+    assert len(set(cases)) == len(cases)
+    assert {kind for kind, _ in cases} == set(KINDS)
