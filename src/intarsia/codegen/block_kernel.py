@@ -15,12 +15,19 @@ import numpy as np
 
 from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Index, Module, Value
-from intarsia.codegen.microkernel import Tile
+from intarsia.codegen.compiler import Effort
+from intarsia.codegen.engine import SYMBOL_PLACEHOLDER, KernelText
+from intarsia.codegen.kept_text import kept
+from intarsia.codegen.microkernel import Tile, switched
 from intarsia.codegen.pack import pack_matrix
+from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.records import dataclass
 
 DIRECT_ROWS = 4  # so many rows of A are multiplied by numbers in registers
+UNPACK_PARAMETERS = ("p", "i", "p", "i")
+_PANEL_PARAMETERS = ("p", "i", "p", "i", "p")
+BLOCK_PARAMETERS = (*_PANEL_PARAMETERS, "i", "i")
 _AHEAD_NBYTES = 4096
 
 
@@ -127,15 +134,25 @@ class _Words:
         return ir.Constant(self.kind, [value] * self.lanes)
 
 
-def emit_block_products(module: Module, form: BlockFormat, tile: Tile) -> dict[tuple[int, int], Body]:
-    """Internal functions by (rows, vectors): (ptr a, i64 lda, ptr panel, i64 k, ptr tile), tile [rows][vectors * lanes]."""
-    made = {}
+@kept
+def block_products(form: BlockFormat, tile: Tile, target: Target) -> KernelText:
+    """Up to `DIRECT_ROWS` rows of A times one panel: (ptr a, i64 lda, ptr panel, i64 k, ptr tile, i64 rows, i64 vectors), tile
+    [rows][vectors * lanes]. Each number of rows and vectors is a part of its own, and all products by such weights have these
+    in common, whatever their sizes and ends are."""
+    module = Module(target)
+    effort = Effort.ALL if form.zeros else Effort.VECTORS  # sums of A's rows gain by all passes
+    functions = {}
     for rows in range(1, DIRECT_ROWS + 1):
         for vectors in range(1, tile.vectors + 1):
-            body = module.function(f"blocks_{rows}x{vectors}", ("p", "i", "p", "i", "p"))
+            body = Module(target).function(SYMBOL_PLACEHOLDER, _PANEL_PARAMETERS, internal=False)
             _Direct(body, form, tile.lanes, rows, vectors).emit()
-            made[rows, vectors] = body
-    return made
+            part = body.module.text(f"blocks_{rows}x{vectors}", effort)
+            functions[rows * tile.vectors + vectors] = module.part(part, _PANEL_PARAMETERS)
+    entry = module.function(SYMBOL_PLACEHOLDER, BLOCK_PARAMETERS, internal=False)
+    *shared, height, width = entry.args
+    switched(entry, entry.add(entry.mul(height, tile.vectors), width), functions, shared)
+    entry.b.ret_void()
+    return module.text("blocks", Effort.CODE)
 
 
 class _Direct:
@@ -223,12 +240,10 @@ class _Direct:
         return total
 
 
-def emit_unpack(module: Module, form: BlockFormat, tile: Tile) -> Body:
-    """An internal function: write a panel as float32 [K, and up to a word more][vectors * lanes].
-
-    (ptr panel, i64 k, ptr out, i64 vectors).
-    """
-    body = module.function("unpack_blocks", ("p", "i", "p", "i"))
+@kept
+def unpack_text(form: BlockFormat, tile: Tile, target: Target) -> KernelText:
+    """Write a panel as float32 [K, and up to a word more][vectors * lanes]: (ptr panel, i64 k, ptr out, i64 vectors)."""
+    body = Module(target).function(SYMBOL_PLACEHOLDER, UNPACK_PARAMETERS, internal=False)
     panel, k, out, vectors = body.args
     lanes, vector_nbytes = tile.lanes, tile.lanes * 4
     words = _Words(body, form, lanes)
@@ -253,7 +268,7 @@ def emit_unpack(module: Module, form: BlockFormat, tile: Tile) -> Body:
                 inner[0] = body.at(inner[0], row_nbytes)
             state[:] = inner
     body.b.ret_void()
-    return body
+    return body.module.text("unpack_blocks", Effort.VECTORS)
 
 
 class BlockMicro(ABC):

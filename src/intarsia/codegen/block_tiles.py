@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 
 from intarsia.codegen import gemm_tiles as tiled
-from intarsia.codegen.block_kernel import DIRECT_ROWS, BlockFormat, emit_unpack
+from intarsia.codegen.block_kernel import DIRECT_ROWS, UNPACK_PARAMETERS, BlockFormat, unpack_text
 from intarsia.codegen.body import Value
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.gemm import GemmSpec, Operand
@@ -86,7 +86,7 @@ class _BlockTiled(TiledGemm):
     def __init__(self, spec: GemmSpec, form: BlockFormat, target: Target) -> None:
         super().__init__(spec, target)
         self.form, self.lies = form, lie(target)
-        self.unpack = emit_unpack(self.module, form, self.tile).function
+        self.unpack = self.module.part(unpack_text(form, self.tile, target), UNPACK_PARAMETERS)
 
     def _find_b(self, b: Value, panel: Value) -> None:
         body, v, tile = self.body, self.v, self.tile

@@ -19,7 +19,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from intarsia.codegen import claims as claiming
-from intarsia.codegen.block_kernel import DIRECT_ROWS, BlockFormat, emit_block_products, emit_unpack
+from intarsia.codegen.block_kernel import (
+    BLOCK_PARAMETERS,
+    DIRECT_ROWS,
+    UNPACK_PARAMETERS,
+    BlockFormat,
+    block_products,
+    unpack_text,
+)
 from intarsia.codegen.body import Body, Cell, Module, Value
 from intarsia.codegen.byte_kernel import SUMS, groups
 from intarsia.codegen.compiler import Effort
@@ -304,11 +311,11 @@ class Gemm:
             self.pack = emit_widen_pairs(self.module, self.tile.lanes).function
         elif spec.stored is not None and self._widens():
             self.pack = emit_widen(self.module, spec.stored, self.tile.lanes).function
-        self.direct: dict[tuple[int, int], Body] = {}
+        self.direct: Any = None
         if spec.blocks is not None:
-            self.pack = emit_unpack(self.module, spec.blocks, self.tile).function
+            self.pack = self.module.part(unpack_text(spec.blocks, self.tile, target), UNPACK_PARAMETERS)
             if not spec.unit:
-                self.direct = emit_block_products(self.module, spec.blocks, self.tile)
+                self.direct = self.module.part(block_products(spec.blocks, self.tile, target), BLOCK_PARAMETERS)
         elif spec.b_layout != "packed":
             emit = emit_pack_columns if spec.b_layout == "columns" else emit_pack_rows
             self.pack = emit(self.module, spec.dtype).function
@@ -321,10 +328,11 @@ class Gemm:
 
     @property
     def effort(self) -> str:
-        """What takes the kernel's time are micro-kernels, which it calls; LLVM's passes would take half of a first start. A
-        kernel that packs or widens B, or finishes sums of bytes, gains by them."""
+        """What takes the kernel's time are micro-kernels and parts, which it calls; LLVM's passes would take half of a first
+        start. A kernel that packs or widens B itself, or finishes sums of bytes, gains by them."""
         spec = self.spec
-        plain = spec.b_layout == "packed" and not self._widens() and not spec.halves and not spec.unit
+        calls = spec.blocks is not None or (spec.b_layout == "packed" and not self._widens())
+        plain = calls and not spec.halves and not spec.unit
         return Effort.QUICK if plain and spec.dtype is not SUMS else Effort.ALL
 
     def read_arguments(self) -> None:
@@ -483,12 +491,12 @@ class Gemm:
         a = place(self.a, v["lda"], v["a_line"], v["a_image"])
         place_b = [self.b, self.ldb, v["k"], v["taps"], v["ntaps"]]
         whole = [a, v["lda"], *place_b, self.buffer, 0, self.fetch, self.pace, rows, self.vectors]
-        if self.direct:
+        if self.direct is not None:
             with body.either(body.less(DIRECT_ROWS, v["m"])) as (many, few):
                 with many:
                     body.call_pointer(v["micro"], PARAMETERS, whole)
                 with few:
-                    self._direct([a, v["lda"], self.panel, v["k"], self.buffer], rows)
+                    body.b.call(self.direct, [a, v["lda"], self.panel, v["k"], self.buffer, rows, self.vectors])
         else:
             body.call_pointer(v["micro"], PARAMETERS, whole)
         full = body.equal(self.columns, tile.width)
@@ -508,13 +516,6 @@ class Gemm:
                 if kind == "full":
                     for j in range(0, width * itemsize(dtype), LINE_NBYTES):
                         body.prefetch(body.at(place, body.mul(i, operand[1]), j))
-
-    def _direct(self, arguments: list[Value], rows: Value) -> None:
-        """Few rows by the numbers of a panel of blocks."""
-        body = self.body
-        for (r, vectors), function in self.direct.items():
-            with body.when(body.b.and_(body.equal(rows, r), body.equal(self.vectors, vectors))):
-                body.b.call(function.function, arguments)
 
     def _rows_whole(self, c: Value, places: list[Value], rows: Value) -> None:
         body, tile, finish = self.body, self.tile, self.finish
