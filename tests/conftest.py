@@ -33,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--hostile-cases", type=int, default=2000, help="cases of tests/properties/test_hostile.py")
     parser.addoption("--hostile-seed", type=int, default=0, help="the number of the first of them")
     parser.addoption("--quick", action="store_true", help="two minutes: of each file the first test and one in 40")
+    parser.addoption("--nightly", action="store_true", help="also the tests marked nightly, which repeat what others show")
     parser.addoption("--passed-to", type=Path, metavar="FILE", help="write the names of tests that pass into this file (=FILE)")
     parser.addoption("--without", type=Path, metavar="FILE", help="leave out the tests that such a file names (=FILE)")
     parser.addoption("--guard-cases", type=int, default=10_000, help="runs in tests/guard (default: 10,000), about as many")
@@ -67,12 +68,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     known = config.getoption("--without")
     passed = set(known.read_text().splitlines()) if known else set()
     chosen = [item for item in items if item.nodeid not in passed]
+    if not _asks_for_nightly(config):
+        chosen = [item for item in chosen if item.get_closest_marker("nightly") is None]
     if config.getoption("--quick"):
         chosen = list(_sample(chosen))
     if len(chosen) < len(items):
         left = {id(item) for item in chosen}
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in left])
         items[:] = chosen
+
+
+def _asks_for_nightly(config: pytest.Config) -> bool:
+    """By the option, by the mark, or by a test's name."""
+    return config.getoption("--nightly") or "nightly" in config.option.markexpr or any("::" in given for given in config.args)
 
 
 def _sample(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:

@@ -14,7 +14,12 @@ import intarsia as ort
 from intarsia.codegen import target as targets
 from intarsia.codegen.block_bytes import takes
 from intarsia.codegen.block_kernel import BlockFormat
+from intarsia.codegen.engine import with_parts
+from intarsia.codegen.epilogue import Epilogue
+from intarsia.codegen.gemm import GemmSpec, kernel_text
 from intarsia.codegen.target import Target
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang
 
 SIZES = [
     (1, 64, 40, 32),
@@ -337,3 +342,15 @@ def test_rows_in_pairs(k: int, n: int, size: int, bits: int, zeros: bool, rows: 
         # a weight that float32 rounds once more may become the neighbouring bfloat16
         assert (difference <= np.abs(left) @ np.abs(right) * (1e-6 if m < 16 else 2e-4) + 1e-5).all()
     assert "(bfloat16 by AVX512-BF16)" in made._model.programs[0].describe("plan")
+
+
+def test_products_by_one_format_have_their_parts_in_common() -> None:
+    """What multiplies and unpacks panels is compiled once, whatever is done with the sums."""
+    host, accumulator = Target.host(), lang.input(0, DType.FLOAT, ())
+    form = BlockFormat(4, 32, zeros=True)
+    ends = (None, Epilogue(lang.maximum(accumulator, 0.0)))
+    bare, ended = (kernel_text(GemmSpec(b_layout="blocks", blocks=form, epilogue=end), host) for end in ends)
+    assert bare.symbol != ended.symbol
+    assert {part.symbol for part in bare.parts} == {part.symbol for part in ended.parts}
+    other = kernel_text(GemmSpec(b_layout="blocks", blocks=BlockFormat(8, 32, zeros=True)), host)
+    assert not with_parts(bare.parts).keys() & with_parts(other.parts).keys()

@@ -27,14 +27,14 @@ from intarsia.codegen.block_kernel import (
     block_products,
     unpack_text,
 )
-from intarsia.codegen.body import Body, Cell, Module, Value
+from intarsia.codegen.body import Cell, Module, Value
 from intarsia.codegen.byte_kernel import SUMS, groups
 from intarsia.codegen.compiler import Effort
 from intarsia.codegen.engine import KernelText
 from intarsia.codegen.epilogue import Epilogue
 from intarsia.codegen.finish import Finish, itemsize
 from intarsia.codegen.microkernel import PARAMETERS, Tile, tile_of
-from intarsia.codegen.pack import emit_pack_columns, emit_pack_rows, emit_widen, emit_widen_pairs
+from intarsia.codegen.pack import PACK_PARAMETERS, WIDEN_PARAMETERS, panel_text, widen_pairs_text, widen_text
 from intarsia.codegen.strips import LINE_NBYTES, LINE_WORDS, paired_words
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
@@ -307,18 +307,18 @@ class Gemm:
         self.module = Module(target)
         self.tile: Tile = spec.tile or tile_of(spec.dtype, target)
         self.pack: Any = None
-        if spec.in_words:
-            self.pack = emit_widen_pairs(self.module, self.tile.lanes).function
-        elif spec.stored is not None and self._widens():
-            self.pack = emit_widen(self.module, spec.stored, self.tile.lanes).function
         self.direct: Any = None
+        part, lanes = self.module.part, self.tile.lanes
+        if spec.in_words:
+            self.pack = part(widen_pairs_text(lanes, target), WIDEN_PARAMETERS)
+        elif spec.stored is not None and self._widens():
+            self.pack = part(widen_text(spec.stored, lanes, target), WIDEN_PARAMETERS)
         if spec.blocks is not None:
-            self.pack = self.module.part(unpack_text(spec.blocks, self.tile, target), UNPACK_PARAMETERS)
+            self.pack = part(unpack_text(spec.blocks, self.tile, target), UNPACK_PARAMETERS)
             if not spec.unit:
-                self.direct = self.module.part(block_products(spec.blocks, self.tile, target), BLOCK_PARAMETERS)
+                self.direct = part(block_products(spec.blocks, self.tile, target), BLOCK_PARAMETERS)
         elif spec.b_layout != "packed":
-            emit = emit_pack_columns if spec.b_layout == "columns" else emit_pack_rows
-            self.pack = emit(self.module, spec.dtype).function
+            self.pack = part(panel_text(spec.dtype, spec.b_layout == "columns", target), PACK_PARAMETERS)
         self.body = self.module.kernel()
         self.finish = Finish(self.body, spec.epilogue, spec.dtype, self.tile.lanes)
 
@@ -329,11 +329,10 @@ class Gemm:
     @property
     def effort(self) -> str:
         """What takes the kernel's time are micro-kernels and parts, which it calls; LLVM's passes would take half of a first
-        start. A kernel that packs or widens B itself, or finishes sums of bytes, gains by them."""
-        spec = self.spec
-        calls = spec.blocks is not None or (spec.b_layout == "packed" and not self._widens())
-        plain = calls and not spec.halves and not spec.unit
-        return Effort.QUICK if plain and spec.dtype is not SUMS else Effort.ALL
+        start. A kernel that finishes sums of bytes gains by simpler instructions, one that packs words by all passes."""
+        if self.spec.halves or self.spec.unit:
+            return Effort.ALL
+        return Effort.VECTORS if self.spec.dtype is SUMS else Effort.QUICK
 
     def read_arguments(self) -> None:
         """Load all of `v`, and the places of the epilogue's operands."""

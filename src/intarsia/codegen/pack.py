@@ -13,7 +13,7 @@ import numpy as np
 
 from intarsia.codegen import ir
 from intarsia.codegen.body import Body, Module, Value
-from intarsia.codegen.engine import KernelText
+from intarsia.codegen.engine import SYMBOL_PLACEHOLDER, KernelText
 from intarsia.codegen.microkernel import Tile, load_wide, tile_of
 from intarsia.codegen.target import Target
 from intarsia.graph.dtypes import DType
@@ -96,14 +96,23 @@ def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 # --- code that packs at run time ----------------------------------------------------------------------------------
 
 
+PACK_PARAMETERS = ("p", "i", "i", "i", "p", "i")
+WIDEN_PARAMETERS = ("p", "p", "i")
+
+
 def emit_pack_rows(module: Module, dtype: DType) -> Body:
     """An internal function: pack one panel of row-major B.
 
     (ptr source, i64 ld, i64 k, i64 columns, ptr panel, i64 vectors): panel[p][j] = source[p * ld + j], zero for j >= columns.
     """
-    body = module.function("pack_rows", ("p", "i", "i", "i", "p", "i"))
-    lanes = module.lanes(dtype)
-    vector_bytes = module.target.vector_bytes
+    body = module.function("pack_rows", PACK_PARAMETERS)
+    _pack_rows(body, dtype)
+    return body
+
+
+def _pack_rows(body: Body, dtype: DType) -> None:
+    lanes = body.module.lanes(dtype)
+    vector_bytes = body.module.target.vector_bytes
     source, ld, k, columns, panel, vectors = body.args
     row_bytes = body.mul(vectors, vector_bytes)
     with body.loop(0, vectors) as j:
@@ -113,7 +122,6 @@ def emit_pack_rows(module: Module, dtype: DType) -> Body:
             value = body.load_masked(body.at(source, offset, body.mul(p, ld)), mask, dtype, lanes)
             body.store(value, body.at(panel, offset, body.mul(p, row_bytes)), dtype)
     body.b.ret_void()
-    return body
 
 
 def emit_pack_columns(module: Module, dtype: DType) -> Body:
@@ -122,10 +130,15 @@ def emit_pack_columns(module: Module, dtype: DType) -> Body:
     (ptr source, i64 ld, i64 k, i64 columns, ptr panel, i64 vectors): panel[p][j] = source[j * ld + p]; columns beyond
     `columns` repeat the last one.
     """
-    body = module.function("pack_columns", ("p", "i", "i", "i", "p", "i"))
-    lanes = module.lanes(dtype)
+    body = module.function("pack_columns", PACK_PARAMETERS)
+    _pack_columns(body, dtype)
+    return body
+
+
+def _pack_columns(body: Body, dtype: DType) -> None:
+    lanes = body.module.lanes(dtype)
     itemsize = dtype.bits // 8
-    vector_bytes = module.target.vector_bytes
+    vector_bytes = body.module.target.vector_bytes
     source, ld, k, columns, panel, vectors = body.args
     row_bytes = body.mul(vectors, vector_bytes)
     whole = body.b.and_(k, body.i(-lanes))
@@ -144,12 +157,20 @@ def emit_pack_columns(module: Module, dtype: DType) -> Body:
             for i, row in enumerate(rows):
                 body.store(body.load(body.at(row, offset), dtype, 1), body.at(out, i * itemsize), dtype)
     body.b.ret_void()
-    return body
 
 
-def emit_widen(module: Module, stored: DType, lanes: int) -> Body:
-    """An internal function: (ptr source, ptr out, i64 vectors) writes `vectors` vectors of one of `STORED` as float32."""
-    body = module.function("widen", ("p", "p", "i"))
+@functools.cache
+def panel_text(dtype: DType, columns: bool, target: Target) -> KernelText:
+    """What `emit_pack_rows` writes, or `emit_pack_columns`, as a part that kernels have in common."""
+    body = Module(target).function(SYMBOL_PLACEHOLDER, PACK_PARAMETERS, internal=False)
+    (_pack_columns if columns else _pack_rows)(body, dtype)
+    return body.module.text("pack_columns" if columns else "pack_rows")
+
+
+@functools.cache
+def widen_text(stored: DType, lanes: int, target: Target) -> KernelText:
+    """A part: (ptr source, ptr out, i64 vectors) writes `vectors` vectors of one of `STORED` as float32."""
+    body = Module(target).function(SYMBOL_PLACEHOLDER, WIDEN_PARAMETERS, internal=False)
     source, out, vectors = body.args
 
     def one(index: Value) -> None:
@@ -157,12 +178,13 @@ def emit_widen(module: Module, stored: DType, lanes: int) -> Body:
         body.store(value, body.at(out, body.mul(index, 4 * lanes)), DType.FLOAT)
 
     _each_vector(body, vectors, one)
-    return body
+    return body.module.text("widen")
 
 
-def emit_widen_pairs(module: Module, lanes: int) -> Body:
-    """An internal function: (ptr source, ptr out, i64 vectors) writes `vectors` vectors of pairs of int8 as pairs of int16."""
-    body = module.function("widen_pairs", ("p", "p", "i"))
+@functools.cache
+def widen_pairs_text(lanes: int, target: Target) -> KernelText:
+    """A part: (ptr source, ptr out, i64 vectors) writes `vectors` vectors of pairs of int8 as pairs of int16."""
+    body = Module(target).function(SYMBOL_PLACEHOLDER, WIDEN_PARAMETERS, internal=False)
     source, out, vectors = body.args
     wide = ir.VectorType(ir.IntType(16), 2 * lanes)
 
@@ -171,7 +193,7 @@ def emit_widen_pairs(module: Module, lanes: int) -> Body:
         body.b.store(body.b.sext(value, wide), body.at(out, body.mul(index, 4 * lanes)))
 
     _each_vector(body, vectors, one)
-    return body
+    return body.module.text("widen_pairs")
 
 
 def _each_vector(body: Body, vectors: Value, one: Callable[[Value], None]) -> None:
