@@ -11,7 +11,7 @@ import pytest
 from flat_tables import Scalar, Table, ort_model, shared_parts, written
 
 import intarsia as ort
-from intarsia.errors import InvalidArgument, InvalidProtobuf
+from intarsia.errors import InvalidArgument, InvalidGraph, InvalidProtobuf
 from intarsia.graph.load import load
 
 AGAIN = "read again and again: more than 4 times the buffer"
@@ -49,6 +49,14 @@ def test_shapes_of_no_array(dims: list[int], tmp_path: Path) -> None:
     path.write_bytes(written({**{i: Scalar("i", 1) for i in range(3)}, 3: [parameter]}, b"TORT"))
     with pytest.raises(InvalidArgument, match=r"parameter 'x': (no array has the shape|4 bytes do not fit)"):
         ort.AdapterFormat.read_adapter(path)
+
+
+@pytest.mark.parametrize("what", ["input", "output"])
+def test_names_that_are_none(what: str) -> None:
+    model = onnx.parser.parse_model('<ir_version: 9, opset_import: ["": 20]> g (float[n] x) => (float[n] y) { y = Abs(x) }')
+    getattr(model.graph, what)[0].name = ""
+    with pytest.raises(InvalidGraph, match=f"{what}.* has no name"):
+        ort.InferenceSession(ort_model(model))
 
 
 def test_texts_may_be_shared() -> None:

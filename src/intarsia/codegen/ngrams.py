@@ -115,7 +115,8 @@ class _Counting:
             with body.when(body.less(v["shortest"], 2)):
                 self._count(body.load_i64(slot, 3))
             child = body.load_i64(slot, 2)
-            several = body.select(body.less(1, v["longest"]), body.add(v["skips"], 1), 0)
+            skips = body.select(body.less(v["length"], v["skips"]), v["length"], v["skips"])  # more leave every row
+            several = body.select(body.less(1, v["longest"]), body.add(skips, 1), 0)
             with body.loop(0, several) as skip:
                 self._walk(start, child, body.add(skip, 1))
 

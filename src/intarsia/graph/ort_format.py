@@ -84,7 +84,10 @@ class _Reader:
         inputs = table.texts(5)
         graph.inputs = [declared.get(name, Value(name)) for name in inputs if name not in graph.constants]
         graph.overridable = [name for name in inputs if name in graph.constants]
-        graph.outputs = [declared.get(name, Value(name)) for name in table.texts(6)]
+        outputs = table.texts(6)
+        if "" in outputs:
+            raise InvalidGraph(f"{self.label}: output {outputs.index('')} of the graph at byte {table.place} has no name")
+        graph.outputs = [declared.get(name, Value(name)) for name in outputs]
         nodes = [self._node(t, i, depth) for i, t in enumerate(self._counted(table.tables(2)))]
         graph.nodes = sorted_nodes(nodes, f"{self.label}: graph")
         return graph

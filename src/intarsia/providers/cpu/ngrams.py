@@ -53,9 +53,6 @@ def words_numbered(inference: Inference) -> Graph | None:
     return out
 
 
-_MOST_SKIPPED = 1 << 31  # more is more than any row has, and might overflow
-
-
 def tf_idf(node: Node, inference: Inference) -> Template | None:
     x, out = tensor_types(node, inference)[0], inference.types.get(node.outputs[0])
     if x is None or not x.shape or x.dtype not in template.SOURCES or not isinstance(out, TensorType) or out.shape is None:
@@ -103,7 +100,7 @@ class TfIdf(Template):
             for what, made in (("n-grams", slots), ("places", self.places), ("weights", self.weights))
         )
         a = self.node.attributes
-        longest, skips = min(int(a["max_gram_length"]), len(a["ngram_counts"])), min(int(a["max_skip_count"]), _MOST_SKIPPED)
+        longest, skips = min(int(a["max_gram_length"]), len(a["ngram_counts"])), int(a["max_skip_count"])
         if isinstance(x.shape[-1], int):  # a row has no longer ones
             longest, skips = min(longest, x.shape[-1]), min(skips, x.shape[-1])
         settings = (int(a["min_gram_length"]), longest, skips, int(a["mode"] == "IDF"))
