@@ -1,5 +1,5 @@
 /* C99's functions of complex numbers that Wine's C runtime lists and does not have: NumPy's extension modules import them, and
- * the first call ends the process. Built and put in its place by numpy_imports.py beside this file.
+ * the first call ends the process. Built and put in its place by libraries.py beside this file.
  *
  * Microsoft's ABI: a complex number is a structure of two numbers, and long double is double. The equations are those of
  * textbooks, without C99's table of infinities and NaN (annex G): tests of complex numbers do not run under Wine.

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import sys
 import threading
 import time
 import weakref
@@ -213,10 +214,11 @@ class WarmStart:
     def _settled(self, location: str) -> bool:
         """Whether a weight file did not change from some time before the session began."""
         try:
-            status = os.stat(os.path.join(self._folder, location))
+            path = os.path.join(self._folder, location)
+            changed_ns = max(_identity_of(path, os.stat(path))[3:])
         except OSError:
             return False
-        return max(status.st_mtime, status.st_ctime) < self._begun - _SETTLED_SECONDS
+        return changed_ns / 1e9 < self._begun - _SETTLED_SECONDS
 
 
 _live: dict[str, tuple[Signature, weakref.ref[Program]]] = {}
@@ -278,7 +280,7 @@ def _model_key(source: Any, cache: DiskCache, limit: int, *, read_up_to: int | N
         status = os.stat(path)
         if status.st_size > limit or not status.st_size:
             return None
-        state = _identity_of(status)
+        state = _identity_of(path, status)
         remembered, settled = _remembered(path, state), _is_settled(state)
         known = cache.get(remembered) if settled else None
         if known is not None:
@@ -300,13 +302,13 @@ def _remembered(path: str, state: tuple[int, ...]) -> str:
 
 def known_content(path: str, status: os.stat_result) -> str | None:
     """The hash of a file's bytes when it had this status; None where nobody asked for it then."""
-    known = get_cache().get(_remembered(os.path.realpath(os.fspath(path)), _identity_of(status)))
+    known = get_cache().get(_remembered(os.path.realpath(os.fspath(path)), _identity_of(path, status)))
     return _hash_in(known.decode()) if known is not None else None
 
 
 def is_same_content(path: str, before: os.stat_result, pieces: Iterable[bytes]) -> bool:
     """Whether a file's bytes are those that it had with this status, as far as that is known."""
-    known = known_content(path, before)
+    known = known_content(path, before) if sys.platform != "win32" else None  # whose status does not say when it changed last
     return known is not None and pieces_key(pieces) == known
 
 
@@ -323,13 +325,21 @@ def identity(source: Any) -> tuple[int, ...] | None:
     if not isinstance(source, (str, os.PathLike)):
         return None
     try:
-        return _identity_of(os.stat(source))
+        return _identity_of(source, os.stat(source))
     except (OSError, ValueError):
         return ()
 
 
-def _identity_of(status: os.stat_result) -> tuple[int, ...]:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+def _identity_of(path: str | os.PathLike[str], status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, _changed_ns(path, status)
+
+
+def _changed_ns(path: str | os.PathLike[str], status: os.stat_result) -> int:
+    if sys.platform != "win32":
+        return status.st_ctime_ns
+    from intarsia.windows_files import changed_ns
+
+    return changed_ns(path)
 
 
 def is_unchanged(source: Any, before: tuple[int, ...] | None, key: str = "") -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -121,7 +122,10 @@ def calling(part: KernelText, number: int = 0) -> KernelText:
     return kernel_text("calls", CALLS.replace("PART", part.symbol).replace("NUMBER", str(number)), parts=[part])
 
 
-@pytest.mark.parametrize("linked_by_llvm", [False, True])
+NO_JITLINK = pytest.mark.skipif(sys.platform == "win32", reason="llvmlite has no JITLink on Windows")
+
+
+@pytest.mark.parametrize("linked_by_llvm", [False, pytest.param(True, marks=NO_JITLINK)])
 def test_parts_are_compiled_once_for_all_that_call_them(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked_by_llvm: bool
 ) -> None:

@@ -16,7 +16,7 @@ def package(tmp_path: Path) -> Path:
     (root / "ops").mkdir(parents=True)
     (root / "__pycache__").mkdir()
     for name in ("__init__.py", "ops/shape.py", "__pycache__/shape.py", "py.typed"):
-        (root / name).write_text("x = 1\n")
+        (root / name).write_bytes(b"x = 1\n")
     return root
 
 

@@ -134,6 +134,17 @@ def test_an_object_that_calls_what_the_process_does_not_have_is_an_error_that_na
         engine._add({"key": objects(text, optimize=False)[0]}, {"key": "f"})
 
 
+def test_a_system_for_which_llvm_has_no_linker_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("JITLink is not currently available on Windows")
+
+    monkeypatch.setattr("intarsia.codegen.engine.link", lambda *_: None)
+    monkeypatch.setattr(compiler.llvm(), "create_lljit_compiler", refuse)
+    engine = Engine(Target.host(), DiskCache(None))
+    with pytest.raises(EPFail, match=r"kernels \['kernel2'\] could not be linked into this process: JITLink is not"):
+        engine._add({"key": objects(OTHER, optimize=True)[0]}, {"key": "kernel2"})
+
+
 def test_code_that_may_not_be_executed_is_not_loaded_and_its_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     linked = link(objects(OTHER, optimize=True), ["kernel2"])
     assert linked is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -83,6 +84,7 @@ def test_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not known how a process gets tile registers" in tile_permission.refusal()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such call")
 def test_this_machine_answers() -> None:
     """The real system call: granted, or refused for a reason; never an exception."""
     why = tile_permission.refusal()

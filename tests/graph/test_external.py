@@ -140,6 +140,18 @@ def test_wrong_external_data(tmp_path: Path, entries: dict[str, str], data: byte
     assert "external data of tensor 'w'" in str(caught.value)
 
 
+@pytest.mark.parametrize("location", ["//server/share/w.bin", "\\\\server\\share\\w.bin", "\\\\?\\UNC\\server\\share\\w.bin"])
+def test_no_other_computer_is_asked_for_weights(tmp_path: Path, location: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows would send the user's name and the hash of a password to a server that a model names."""
+    path = write(tmp_path, {"location": location})
+    resolved = []
+    resolve = Path.resolve
+    monkeypatch.setattr(Path, "resolve", lambda self, strict=False: resolved.append(str(self)) or resolve(self, strict))
+    with pytest.raises(ExternalDataError, match="leads out of the model's folder"):
+        load(path)
+    assert os.name != "nt" or not any("server" in each for each in resolved)
+
+
 def test_more_than_2_gb(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(external_model({"location": "w.bin", "offset": "4096"}, size=TWO_GB // 4 + 1))

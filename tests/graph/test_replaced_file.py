@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -154,7 +155,7 @@ def test_what_cannot_be_a_file(tmp_path: Path, write: Callable[[Path, Path], Non
     (folder / "x.npz").mkdir()
     with pytest.raises(ort.IntarsiaError, match=r"Is a directory \(EISDIR\)|expected the name of a file"):
         write(tmp_path, folder / "x.npz")
-    with pytest.raises((ort.NotWritten, ort.InvalidArgument), match=r"cannot be written: (File name too long|.*null)"):
+    with pytest.raises((ort.NotWritten, ort.InvalidArgument), match=r"cannot be written: (File name too long|.*null|.*ENOENT)"):
         write(tmp_path, folder / f"{'x' * 300}.npz")
     assert [path.name for path in folder.iterdir()] == ["x.npz"]
 
@@ -165,7 +166,7 @@ def test_what_cannot_be_a_file(tmp_path: Path, write: Callable[[Path, Path], Non
 def test_the_reason_is_told(tmp_path: Path, number: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "x"
     target.write_bytes(OLD)
-    message = rf"file '{target}' cannot be written: {os.strerror(number)} \({name}\)"
+    message = rf"file {re.escape(repr(str(target)))} cannot be written: {os.strerror(number)} \({name}\)"
 
     def refused(*_: Any, **__: Any) -> None:
         raise OSError(number, os.strerror(number))

@@ -89,6 +89,10 @@ def test_pages_are_mapped_and_those_of_other_spans_are_not(mapped: np.ndarray) -
     assert 6 * MIB <= resident_nbytes(mapped) <= 8 * MIB
 
 
+CAN_ASK = pytest.mark.skipif(not hasattr(mmap, "MADV_WILLNEED"), reason="this system cannot be asked to read ahead")
+
+
+@CAN_ASK
 def test_a_system_that_cannot_map_ahead_is_asked_to_read(mapped: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     asked = fetched(monkeypatch, mapped, Asked({22: errno.EINVAL}), (0, 4 * MIB), (5 * MIB, 6 * MIB), (7 * MIB, 8 * MIB))
@@ -96,12 +100,14 @@ def test_a_system_that_cannot_map_ahead_is_asked_to_read(mapped: np.ndarray, mon
     assert asked.nbytes(22) == 4 * MIB, "it was asked again after it had said that it does not know that"
 
 
+@CAN_ASK
 def test_other_systems_are_asked_to_read(mapped: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     asked = fetched(monkeypatch, mapped, Asked(), (0, 6 * MIB))
     assert asked.nbytes(mmap.MADV_WILLNEED) == 6 * MIB
 
 
+@CAN_ASK
 def test_an_error_ends_it(mapped: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     asked = fetched(monkeypatch, mapped, Asked({22: errno.EFAULT}), (0, 4 * MIB), (5 * MIB, 6 * MIB))
@@ -109,6 +115,7 @@ def test_an_error_ends_it(mapped: np.ndarray, monkeypatch: pytest.MonkeyPatch) -
     assert asked.nbytes(mmap.MADV_WILLNEED) == 0
 
 
+@CAN_ASK
 def test_it_ends_with_the_last_of_the_weights(mapped: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_ahead, "_PIECE_NBYTES", MIB)
     block: np.ndarray | None = mapped[:]

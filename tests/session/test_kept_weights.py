@@ -236,7 +236,7 @@ def test_changed_weights_are_another_model(beside: Path) -> None:
 
 
 def test_missing_weights_are_an_error_also_of_a_model_that_is_kept(beside: Path) -> None:
-    made(beside)
+    made(beside).close()
     (beside.parent / "w.bin").unlink()
     with pytest.raises(ExternalDataError, match=r"w\.bin"):
         made(beside)
@@ -253,6 +253,7 @@ def test_weights_that_change_while_the_session_is_made_are_not_kept(
     assert not is_warm(made(beside))
 
 
+@pytest.mark.not_under_wine("what a symbolic link points to is not found")
 def test_a_link_in_another_folder_has_the_weights_of_that_folder(
     beside: Path, tmp_path: Path, make_model: Callable[..., onnx.ModelProto]
 ) -> None:

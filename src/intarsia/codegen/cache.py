@@ -339,8 +339,12 @@ class DiskCache:
         if self._folder is None:
             return sys.maxsize
         try:
+            if not hasattr(os, "statvfs"):
+                import shutil
+
+                return shutil.disk_usage(self._existing_folder()).free
             status = os.statvfs(self._existing_folder())
-        except (AttributeError, OSError):
+        except OSError:
             return sys.maxsize
         return status.f_bavail * status.f_frsize
 

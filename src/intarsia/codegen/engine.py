@@ -237,12 +237,12 @@ class Engine:
 
     def _linked_by_llvm(self, objects: list[bytes], symbols: list[str]) -> dict[str, int]:
         binding = llvm()
-        if self._jit is None:
-            self._jit = binding.create_lljit_compiler(self.target.target_machine(), use_jit_link=True, suppress_errors=True)
         builder = binding.JITLibraryBuilder().add_current_process()
         for code, symbol in zip(objects, symbols, strict=True):
             builder.add_object_img(code).export_symbol(symbol)
         try:
+            if self._jit is None:  # llvmlite has it on all systems but Windows
+                self._jit = binding.create_lljit_compiler(self.target.target_machine(), use_jit_link=True, suppress_errors=True)
             tracker = builder.link(self._jit, f"intarsia{next(self._serial)}")
         except RuntimeError as error:
             raise EPFail(f"kernels {sorted(symbols)} could not be linked into this process: {error}") from error

@@ -119,6 +119,8 @@ def _compiler() -> str:
 
 
 def _cpu() -> str:
+    if sys.platform == "win32":
+        return _windows_cpu()
     try:
         with open("/proc/cpuinfo", "rb") as file:
             lines = file.read(8192).split(b"\n\n", 1)[0].split(b"\n")
@@ -129,3 +131,13 @@ def _cpu() -> str:
     names = (b"model name", b"flags", b"Features", b"CPU part")
     found = b"\n".join(line for line in lines if line.split(b":", 1)[0].strip() in names).decode(errors="replace")
     return found + (f"\n{refusal()}" if " amx_tile" in found else "")
+
+
+def _windows_cpu() -> str:
+    """Model and features (IsProcessorFeaturePresent, processthreadsapi.h): `platform` asks a service, which takes longer than a
+    start."""
+    import ctypes
+
+    has = getattr(ctypes, "windll").kernel32.IsProcessorFeaturePresent  # noqa: B009 # only Windows has it
+    names = ("PROCESSOR_ARCHITECTURE", "PROCESSOR_IDENTIFIER", "PROCESSOR_REVISION")
+    return " ".join([*(os.environ.get(name, "") for name in names), *(str(has(number)) for number in range(64))])

@@ -114,17 +114,26 @@ class ExternalFiles:
             raise ExternalDataError(f"{where}: {location!r} in folder {str(self.folder)!r} is not a regular file")
         return file_bytes(descriptor, f"weight file {location!r} in folder {str(self.folder)!r}", ExternalDataError, str(path))
 
+    def _is_drive_of_ours(self, drive: str) -> bool:
+        """Whether files may be on a drive (Windows; "" elsewhere and where a path names none)."""
+        folders = (*self._roots, *(Path(folder).absolute() for folder in self._allowed))
+        return not drive or drive.lower() in {folder.drive.lower() for folder in folders}
+
     def resolved(self, where: str, location: str) -> Path:
         """The path of `location`, which must not lead out of the folder."""
         assert self.folder is not None
         try:
-            path = (self._roots[0] / location).resolve()
+            if "\0" in location:
+                raise ValueError("it has a null character")  # which Windows would resolve
+            # Another drive, or another computer's folder (\\name\folder), is not looked at: that would ask the network.
+            if self._is_drive_of_ours(Path(location).drive):
+                path = (self._roots[0] / location).resolve()
+                absolute = Path(location).is_absolute() or location.startswith(("/", "\\"))
+                inside = not absolute and any(path.is_relative_to(root) for root in self._roots)
+                if inside or any(path.is_relative_to(Path(folder).resolve()) for folder in self._allowed):
+                    return path
         except (ValueError, OSError, RuntimeError) as error:  # null characters, names too long, loops of links
             raise ExternalDataError(f"{where}: location {location!r} is not a valid file name: {error}") from None
-        absolute = Path(location).is_absolute() or location.startswith(("/", "\\"))
-        inside = not absolute and any(path.is_relative_to(root) for root in self._roots)
-        if inside or any(path.is_relative_to(Path(folder).resolve()) for folder in self._allowed):
-            return path
         raise ExternalDataError(
             f"External data path validation failed for {where}: location {location!r} leads out of the model's folder "
             f"{str(self.folder)!r}; for safety only files in that folder are read, and in those that "

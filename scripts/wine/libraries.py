@@ -1,9 +1,10 @@
-"""Let NumPy's extension modules for Windows run under Wine, whose C runtime lacks 36 functions of complex numbers.
+"""What Python's packages for Windows need and Wine does not have, as libraries made by clang and lld-link.
 
-    python scripts/wine/numpy_imports.py SITE_PACKAGES FOLDER_OF_PYTHON
+    python scripts/wine/libraries.py SITE_PACKAGES FOLDER_OF_PYTHON
 
-A library is made of complex_math.c by clang and lld-link, which hands all other functions on to the C runtime; the modules
-that need one of the 36 get its name in the place of the C runtime's.
+- wine_complex.dll (complex_math.c): Wine's C runtime lacks 36 functions of complex numbers, which NumPy's modules import. Those
+  modules get its name in the place of the C runtime's; it hands all other functions on to that.
+- bcryptprimitives.dll (random_bytes.c).
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 REPLACED = "api-ms-win-crt-math-l1-1-0.dll"
 LIBRARY = "wine_complex.dll"  # a name that fits into the other's place
-USED = ("atan2", "cos", "cosh", "exp", "hypot", "log", "sin", "sinh")  # what complex_math.c calls
+CALLED = {  # by each of the sources: a library of Wine's, and its functions
+    "complex_math.c": ("ucrtbase.dll", ("atan2", "cos", "cosh", "exp", "hypot", "log", "sin", "sinh")),
+    "random_bytes.c": ("advapi32.dll", ("SystemFunction036",)),
+}
 FUNCTIONS = frozenset(
     f"c{name}{suffix}" for name in "real imag abs arg exp sin cos tan sinh cosh tanh pow".split() for suffix in ("", "f", "l")
 )
@@ -51,23 +55,20 @@ def imports(module: bytes, library: str) -> Iterator[str]:
         at += 20
 
 
-def build(exports: set[str], target: Path) -> None:
-    """The library that exports these names: its own functions, and others of the C runtime."""
+def build(source: str, exports: Iterable[str], target: Path) -> None:
+    """A library made of a file beside this one. `exports`: lines of a module definition."""
     clang, linker = (_tool(name) for name in ("clang", "lld-link"))
+    library, functions = CALLED[source]
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        runtime = "".join(f" {name}\n" for name in USED)
-        (work / "runtime.def").write_text(f"LIBRARY ucrtbase.dll\nEXPORTS\n{runtime}")
-        handed_on = (f" {name}" if name in FUNCTIONS else f" {name}=ucrtbase.{name}" for name in sorted(exports))
-        (work / "own.def").write_text("\n".join([f"LIBRARY {target.name}", "EXPORTS", *handed_on, ""]))
-        source = Path(__file__).with_name("complex_math.c")
-        compile_only = ["--target=x86_64-pc-windows-msvc", "-O2", "-ffreestanding", "-fno-builtin", "-c"]
-        subprocess.run([clang, *compile_only, source, "-o", work / "own.obj"], check=True)
-        library = ["/lib", "/machine:x64", f"/def:{work / 'runtime.def'}", f"/out:{work / 'runtime.lib'}"]
-        subprocess.run([linker, *library], check=True)
-        files = [work / "own.obj", work / "runtime.lib"]
+        (work / "called.def").write_text("\n".join([f"LIBRARY {library}", "EXPORTS", *functions, ""]))
+        (work / "own.def").write_text("\n".join([f"LIBRARY {target.name}", "EXPORTS", *exports, ""]))
+        compiling = ["--target=x86_64-pc-windows-msvc", "-O2", "-ffreestanding", "-fno-builtin", "-c"]
+        subprocess.run([clang, *compiling, Path(__file__).with_name(source), "-o", work / "own.obj"], check=True)
+        importing = ["/lib", "/machine:x64", f"/def:{work / 'called.def'}", f"/out:{work / 'called.lib'}"]
+        subprocess.run([linker, *importing], check=True)
         options = ["/dll", "/noentry", "/nodefaultlib", "/noimplib", f"/def:{work / 'own.def'}", f"/out:{target}"]
-        subprocess.run([linker, *options, *files], check=True)
+        subprocess.run([linker, *options, work / "own.obj", work / "called.lib"], check=True)
 
 
 def _tool(name: str) -> str:
@@ -86,7 +87,9 @@ def main(packages: Path, python: Path) -> None:
             needed |= names
             path.write_bytes(module.replace(REPLACED.encode() + b"\0", LIBRARY.encode().ljust(len(REPLACED) + 1, b"\0")))
     if needed:
-        build(needed, python / LIBRARY)
+        exports = [name if name in FUNCTIONS else f"{name}=ucrtbase.{name}" for name in sorted(needed)]
+        build("complex_math.c", exports, python / LIBRARY)
+    build("random_bytes.c", ["ProcessPrng"], python / "bcryptprimitives.dll")
 
 
 if __name__ == "__main__":
