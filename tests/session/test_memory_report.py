@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import onnx.parser
 import pytest
 
 import intarsia as ort
+from intarsia.providers.cpu import set_aside
 from intarsia.testing.faults import FaultInjectingExecutionProvider, FaultOptions
 
 CPU = "CPUExecutionProvider"
@@ -70,7 +72,7 @@ def test_every_shape_has_a_line_and_sizes_scale() -> None:
     assert held.arena_nbytes == sum(plan.arena_nbytes for plan in held.plans)
 
 
-def test_weights_are_told_apart(tmp_path: Path) -> None:
+def test_weights_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table, matrix = np.ones((1_000_000, 8), np.float32), np.ones((8, 64), np.float32)
     value, make = onnx.helper.make_tensor_value_info, onnx.helper.make_node
     nodes = [make("Gather", ["table", "i"], ["e"]), make("MatMul", ["e", "matrix"], ["y"])]
@@ -82,13 +84,17 @@ def test_weights_are_told_apart(tmp_path: Path) -> None:
     options = ort.SessionOptions()
     options.add_session_config_entry("session.cache_weights_mib", "0")
     model = tmp_path / "m.onnx"
+    monkeypatch.setattr(set_aside, "LEAST_NBYTES", table.nbytes + 1)
     (own,) = ort.InferenceSession(model, options).memory_report().providers
     (shared,) = ort.InferenceSession(model.read_bytes(), options).memory_report().providers
-    for held, kind in ((own, own.packed_nbytes), (shared, shared.shared_nbytes)):
+    monkeypatch.setattr(set_aside, "LEAST_NBYTES", 0)
+    (aside,) = ort.InferenceSession(model, options).memory_report().providers
+    elsewhere = aside.packed_nbytes if os.name == "nt" else aside.mapped_nbytes
+    for held, kind in ((own, own.packed_nbytes), (shared, shared.shared_nbytes), (aside, elsewhere)):
         assert kind >= table.nbytes
         assert held.packed_nbytes >= matrix.nbytes
         assert held.mapped_nbytes + held.shared_nbytes + held.packed_nbytes < 2 * (table.nbytes + matrix.nbytes)
-    assert (own.mapped_nbytes, own.shared_nbytes, shared.mapped_nbytes) == (0, 0, 0)
+    assert (own.mapped_nbytes, own.shared_nbytes, shared.mapped_nbytes, aside.shared_nbytes) == (0, 0, 0, 0)
 
 
 def test_it_prints_and_is_data() -> None:

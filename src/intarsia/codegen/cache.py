@@ -312,6 +312,8 @@ class DiskCache:
                     head = _HEADER.pack(_MAGIC, checksum or checksum_of(parts), nbytes)
                     for block in _blocks((head, *parts), scattered_nbytes):
                         _write(file, block)
+                        for piece in block:
+                            _release(piece)
                 os.replace(temporary, path)
             except BaseException as error:
                 _remove(temporary)
@@ -591,8 +593,20 @@ def checksum_of(parts: Sequence[bytes | memoryview]) -> bytes:
     """What an entry's header says of its payload's parts, 16 bytes."""
     digest = blake2b(digest_size=16)
     for part in parts:
-        digest.update(part)
+        view = memoryview(part).cast("B") if memoryview(part).nbytes else memoryview(b"")
+        for start in range(0, view.nbytes, _LARGE_PAGE):
+            piece = view[start : start + _LARGE_PAGE]
+            digest.update(piece)
+            _release(piece)
     return digest.digest()
+
+
+def _release(piece: memoryview) -> None:
+    """Let a piece of another file that was read go out of this process's memory again."""
+    if piece.nbytes >= _SMALL_PAGES:
+        from intarsia.graph.mapped import release_bytes
+
+        release_bytes(piece)
 
 
 def _payload(data: bytes) -> bytes | None:

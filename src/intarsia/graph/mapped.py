@@ -15,6 +15,11 @@ def file_under(array: np.ndarray) -> mmap.mmap | None:
     return owner
 
 
+def release_bytes(piece: memoryview) -> int:
+    """`release_pages` of bytes."""
+    return release_pages(np.frombuffer(piece, np.uint8))
+
+
 def release_pages(array: np.ndarray) -> int:
     """Let the system forget the file pages under `array`, if it is a view of a mapped file; returns bytes released.
 

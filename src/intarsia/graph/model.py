@@ -158,6 +158,11 @@ class Constant:
         return array
 
     @property
+    def kept(self) -> bool:
+        """Whether the data stays in memory, as long as nobody calls `forget`, once it was asked for."""
+        return self._kept
+
+    @property
     def maker(self) -> Callable[[], np.ndarray] | None:
         """The function that returns the data, where it was not given as an array."""
         return self._data

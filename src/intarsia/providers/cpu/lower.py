@@ -54,6 +54,7 @@ from intarsia.providers.cpu.ngrams import words_numbered
 from intarsia.providers.cpu.packed_tables import packed_tables
 from intarsia.providers.cpu.part_symbols import with_own_symbols
 from intarsia.providers.cpu.quantized import integer_products
+from intarsia.providers.cpu.set_aside import set_aside
 from intarsia.providers.cpu.sizes_asked import place_of, sizes_asked, unlike
 from intarsia.providers.cpu.template import FusedOperand
 from intarsia.providers.cpu.widen import original_type, widened
@@ -142,7 +143,8 @@ class _Workspace:
         array = constant.numpy()
         if array.ctypes.data % array.dtype.itemsize and array.nbytes < 1 << 20:
             array = array.copy()  # large unaligned tables stay in the caller's bytes: x86 and 64-bit Arm read them as they are
-        self.used[name] = np.ascontiguousarray(array).reshape(array.shape)  # which makes a vector of a scalar
+        array = np.ascontiguousarray(array).reshape(array.shape)  # which makes a vector of a scalar
+        self.used[name] = array if constant.kept else set_aside(array)
         return True
 
 
