@@ -182,6 +182,40 @@ def test_a_decoder_that_takes_all_tokens() -> None:
     np.testing.assert_array_equal(intarsia.InferenceSession(proto.SerializeToString()).run(None, feeds)[0], wanted)
 
 
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_a_decoder_that_takes_the_encoders_tokens(provider: str) -> None:
+    """A pointer generator: words of the input are more probable the more often they are there."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    changed = []
+    for row in IDS:
+        inputs = [row[None], i32(10), i32(0), i32(3), i32(2), f32(1.0), f32(1.0)]
+        proto, feeds = search("BeamSearch", "t5 old", inputs, [INT32, FLOAT])
+        plain = intarsia.InferenceSession(proto.SerializeToString(), providers=[provider]).run(None, feeds)
+        (decoder,) = (a.g for a in proto.graph.node[0].attribute if a.name == "decoder")
+        (made,) = (node for node in decoder.node if decoder.output[0].name in node.output)
+        made.output[list(made.output).index(decoder.output[0].name)] = "generated"
+        taken = [*decoder.input]
+        del decoder.input[:]
+        source = onnx.helper.make_tensor_value_info("encoder_input_ids", INT32, ["rows", "source_words"])
+        decoder.input.extend([taken[0], source, *taken[1:]])
+        values = {"depth": f32(VOCABULARY), "off_on": f32(0, 30), "words_axis": np.array([1])}
+        decoder.initializer.extend(onnx.numpy_helper.from_array(v, n) for n, v in values.items())
+        for op, names, out in (
+            ("OneHot", ["encoder_input_ids", "depth", "off_on"], "hot"),
+            ("ReduceSum", ["hot", "words_axis"], "copied"),
+            ("Add", ["generated", "copied"], decoder.output[0].name),
+        ):
+            decoder.node.append(onnx.helper.make_node(op, names, [out]))
+        found = intarsia.InferenceSession(proto.SerializeToString(), providers=[provider]).run(None, feeds)
+        session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        expected = session.run(None, feeds)
+        np.testing.assert_array_equal(found[0], expected[0])
+        np.testing.assert_allclose(found[1], expected[1], rtol=1e-3, atol=1e-3)
+        changed.append(found[0].tolist() != plain[0].tolist())
+    assert any(changed)
+
+
 def refused(match: str, mode: str, inputs: list[Any], op: str = "", change: Any = None, **attributes: Any) -> None:
     proto, feeds = search(op or operator(mode), mode, inputs, [INT32], **attributes)
     if change is not None:

@@ -471,6 +471,32 @@ def test_names_inside_a_function_may_be_those_of_a_call():
             np.testing.assert_allclose(session.run(None, {"x": x, "b": np.array(c)})[0], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+@pytest.mark.parametrize("level", [NONE, BASIC])
+def test_bodies_are_of_the_models_operator_set(level: GraphOptimizationLevel, provider: str) -> None:
+    """Axes that are attributes up to opset 9, in a body and in a body of a body."""
+
+    def body(node: onnx.NodeProto, name: str) -> onnx.GraphProto:
+        return helper.make_graph([node], name, [], [helper.make_tensor_value_info(node.output[0], 1, None)])
+
+    squeeze = body(helper.make_node("Squeeze", ["x"], ["t"], axes=[0]), "first")
+    total = body(helper.make_node("ReduceSum", ["x"], ["e"], axes=[0], keepdims=0), "second")
+    inner = helper.make_node("If", ["inner"], ["i"], then_branch=squeeze, else_branch=total)
+    part = body(helper.make_node("Slice", ["x"], ["p"], axes=[1], starts=[1], ends=[3]), "part")
+    outer = helper.make_node("If", ["outer"], ["y"], then_branch=part, else_branch=body(inner, "inner"))
+    bools = [helper.make_tensor_value_info(n, onnx.TensorProto.BOOL, []) for n in ("inner", "outer")]
+    values = [helper.make_tensor_value_info("x", 1, ["rows", 4]), *bools]
+    graph = helper.make_graph([outer], "g", values, [helper.make_tensor_value_info("y", 1, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 9)], ir_version=6)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = level
+    session = ort.InferenceSession(model.SerializeToString(), options, [provider])
+    x = np.float32([[1, 2, 3, 4]])
+    for at, expected in (((0, 1), x[:, 1:3]), ((1, 0), x[0]), ((0, 0), x[0])):
+        feeds = {"x": x, "inner": np.array(bool(at[0])), "outer": np.array(bool(at[1]))}
+        np.testing.assert_array_equal(session.run(None, feeds)[0], expected)
+
+
 def scattered(box: list[tuple[int, int]], data: list[object], **attributes: object) -> onnx.ModelProto:
     """`data[box] = rows` as exporters write it; a box has where it begins and how many rows there are, for the first axes."""
     nodes: list[tuple[object, ...]] = []

@@ -2,9 +2,9 @@
 
 The encoder takes encoder_input_ids (Whisper: features), encoder_attention_mask (T5) and decoder_input_ids, by name, and returns
 logits, encoder_hidden_states, a key and a value of self-attention per layer, then those of cross-attention per layer; or the
-latter alone, if it does not take decoder_input_ids. The decoder takes input_ids, then encoder_attention_mask and
-encoder_hidden_states if it names them, and the same keys and values; it returns logits, and those of self-attention.
-All states are [rows, heads, tokens, size].
+latter alone, if it does not take decoder_input_ids. The decoder takes input_ids, then encoder_input_ids (of which a pointer
+generator copies), encoder_attention_mask and encoder_hidden_states if it names them, and the same keys and values; it returns
+logits, and those of self-attention. All states are [rows, heads, tokens, size].
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from intarsia.records import dataclass
 Array = np.ndarray
 T5, WHISPER = 1, 2
 _STATES = 2  # a key and a value
+_SOURCE = "encoder_input_ids"
 
 
 @dataclass
@@ -48,6 +49,7 @@ class EncoderDecoder:
     cross: list[Array] = field(default_factory=list)
     hidden: Array | None = None
     mask: Array | None = None
+    source: Array | None = None  # the encoder's input, for a decoder that names it
     started: bool = False
 
     def __post_init__(self) -> None:
@@ -77,12 +79,14 @@ class EncoderDecoder:
         """Run the encoder, once for each input; the decoder's first logits, where it gives these."""
         begins = "decoder_input_ids" in self.encoder.declared_inputs()
         found = self.run(self.encoder, [self.given[name] for name in self.encoder.declared_inputs()])
-        rows = len(self.given["encoder_input_ids"])
+        rows = len(self.given[_SOURCE])
         check_states(found[: 2 * begins], "the encoder", rows)
         check_states(found[2 * begins :], "the encoder", rows, rank=4)
         out = [np.repeat(x, self.copies, axis=0) for x in found]
         if "encoder_attention_mask" in self.given:
             self.mask = np.repeat(self.given["encoder_attention_mask"], self.copies, axis=0)
+        if _SOURCE in self.decoder.declared_inputs():
+            self.source = np.repeat(self.given[_SOURCE], self.copies, axis=0)
         if not begins:
             self.cross = out
             self.own = [self._none(i, x) for i, x in enumerate(out)]
@@ -105,7 +109,7 @@ class EncoderDecoder:
     def _operands(self) -> list[Any]:
         named = {
             "input_ids": self.seen if self.whole else self.ids, "encoder_attention_mask": self.mask,
-            "encoder_hidden_states": self.hidden,
+            "encoder_hidden_states": self.hidden, _SOURCE: self.source,
         }  # fmt: skip
         states = iter([*self.own, *self.cross])
         return [named[name] if name in named else next(states) for name in self.decoder.declared_inputs()]
@@ -135,7 +139,7 @@ def encoder_decoder_of(
         begins = np.full((len(inputs), 1), start, np.int32)
     if begins.ndim != 2 or len(begins) != len(inputs) or not begins.size:
         raise k.DefinitionError(f"decoder_input_ids has shape {list(begins.shape)}; expected [{len(inputs)}, tokens]")
-    given: dict[str, Array] = {"encoder_input_ids": inputs, "decoder_input_ids": begins.astype(np.int32)}
+    given: dict[str, Array] = {_SOURCE: inputs, "decoder_input_ids": begins.astype(np.int32)}
     if model_type != WHISPER:
         if mask is not None and mask.shape != inputs.shape:
             raise k.DefinitionError(f"attention_mask has shape {list(mask.shape)}; expected {list(inputs.shape)}, as input_ids")
@@ -150,7 +154,7 @@ def encoder_decoder_of(
 
 def _check_graphs(encoder: Graph, decoder: Graph, given: Mapping[str, Array]) -> None:
     names, made = encoder.declared_inputs(), len(encoder.outputs)
-    if names[:1] != ["encoder_input_ids"] or not set(names) <= given.keys():
+    if names[:1] != [_SOURCE] or not set(names) <= given.keys():
         raise k.DefinitionError(
             f"the encoder has inputs {names}; expected {', '.join(given)}, the last of which may be left out"
         )
@@ -161,7 +165,7 @@ def _check_graphs(encoder: Graph, decoder: Graph, given: Mapping[str, Array]) ->
         shown = "logits, encoder_hidden_states, and 4 states" if begins else "2 states"
         raise k.DefinitionError(f"the encoder gives {made} outputs; expected {shown} per layer")
     taken = decoder.declared_inputs()
-    named = {"input_ids", "encoder_attention_mask", "encoder_hidden_states"} & set(taken)
+    named = {"input_ids", _SOURCE, "encoder_attention_mask", "encoder_hidden_states"} & set(taken)
     hidden = "encoder_hidden_states" in named
     unmasked = "encoder_attention_mask" in named and "encoder_attention_mask" not in given
     wrong = taken[:1] != ["input_ids"] or unmasked or (hidden and not begins)

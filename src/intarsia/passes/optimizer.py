@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from intarsia.errors import UnknownOption, nearest
 from intarsia.graph import progress
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value, ValueType
 from intarsia.graph.verify import verify
-from intarsia.ops.infer import Inference, infer
+from intarsia.ops.infer import Inference, infer, resolve_version
 from intarsia.ops.registry import Registry
 from intarsia.passes import (
     accumulation,
@@ -139,7 +139,7 @@ def optimize(
         verify(graph)
         graph = gradients.expand_gradients(inline.inline_functions(graph, registry), registry)
     if level is GraphOptimizationLevel.ORT_DISABLE_ALL:
-        return OptimizeResult(inline.inline_functions(graph, registry), nodes_before=before)
+        return OptimizeResult(_versions_in_bodies(inline.inline_functions(graph, registry), registry), nodes_before=before)
     verify(graph)
     log: dict[str, list[str]] = {}
     session = _Session(level, disabled, enabled, registry, log, limit)
@@ -147,6 +147,25 @@ def optimize(
     verify(optimized)
     entries = tuple(LogEntry(rule, len(where), tuple(where)) for rule, where in log.items())
     return OptimizeResult(optimized, entries, before)
+
+
+def _versions_in_bodies(graph: Graph, registry: Registry, imports: Mapping[str, int] | None = None) -> Graph:
+    """A graph whose bodies' nodes have their versions: what runs a body knows nothing of the model's operator sets.
+
+    Where bodies are optimised, inference has done so. `imports`: of a body, the model's operator sets.
+    """
+    if imports is None and not any(True for node in graph.nodes for _ in node.subgraphs):
+        return graph
+    out = graph.clone()
+    out.opset_imports = graph.opset_imports or dict(imports or {})
+    body = functools.partial(_versions_in_bodies, registry=registry, imports=out.opset_imports)
+    for node in out.nodes:
+        if imports is not None:
+            record = resolve_version(out, node, registry)
+            node.version = record.since if record is not None else node.version
+        node.replace_subgraphs(body)
+    out.opset_imports = dict(graph.opset_imports)
+    return out
 
 
 @dataclass
