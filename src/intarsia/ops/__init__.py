@@ -12,10 +12,10 @@ FAMILIES = (
     "elementwise", "activation", "convert", "logical", "reduction", "softmax", "shape", "slicing", "selection", "gather",
     "matmul", "einsum", "normalization", "random", "nn", "pooling", "resize", "sampling", "detection", "recurrent", "quantize",
     "attention", "control", "sequence", "signal", "text", "loss", "contrib_attention", "contrib", "channels_last", "integers",
-    "contrib_fused", "contrib_tensors", "contrib_text", "contrib_quantized", "contrib_quantized_lstm", "contrib_experts",
-    "contrib_routing", "expert_parts", "contrib_packed", "contrib_positions", "contrib_ragged", "contrib_generation",
-    "contrib_beams", "linalg", "training", "gradient", "grouped_parts", "withdrawn", "ml.features", "ml.linear",
-    "ml.categories", "ml.maps", "ml.trees", "ml.native",
+    "contrib_fused", "contrib_tensors", "contrib_text", "contrib_quantized", "contrib_quantized_lstm", "contrib_attn_lstm",
+    "contrib_blocks", "contrib_experts", "contrib_routing", "expert_parts", "contrib_packed", "contrib_positions",
+    "contrib_ragged", "contrib_generation", "contrib_beams", "linalg", "training", "gradient", "grouped_parts", "withdrawn",
+    "ml.features", "ml.linear", "ml.categories", "ml.maps", "ml.trees", "ml.native",
 )  # fmt: skip
 
 

@@ -109,7 +109,7 @@ Step = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]  # (gate inputs, 
 
 
 @np.errstate(all="ignore")
-def _run(layer: Layer, step_of: Callable[[int], tuple[Array, Step]]) -> tuple[Array, tuple[Array, ...]]:
+def run_steps(layer: Layer, step_of: Callable[[int], tuple[Array, Step]]) -> tuple[Array, tuple[Array, ...]]:
     """All steps of all directions: Y [seq, directions, batch, hidden] and final states [directions, batch, hidden].
 
     `step_of(d)` gives the direction's bias of the input product, and its step.
@@ -164,13 +164,13 @@ def layer_of(
     if layout:
         x = x.transpose(1, 0, 2)
     seq, batch, _ = x.shape
-    _check_shape("W", W, (directions, gates * hidden, x.shape[2]))
-    _check_shape("B", B, (directions, 2 * gates * hidden))
-    _check_shape("sequence_lens", sequence_lens, (batch,))
-    _check_shape("P", attributes.get("P"), (directions, 3 * hidden))
+    check_sizes("W", W, (directions, gates * hidden, x.shape[2]))
+    check_sizes("B", B, (directions, 2 * gates * hidden))
+    check_sizes("sequence_lens", sequence_lens, (batch,))
+    check_sizes("P", attributes.get("P"), (directions, 3 * hidden))
     states = []
     for name, state in zip(("initial_h", "initial_c"), initial, strict=False):
-        _check_shape(name, state, (batch, directions, hidden) if layout else (directions, batch, hidden))
+        check_sizes(name, state, (batch, directions, hidden) if layout else (directions, batch, hidden))
         if state is None:
             states.append(np.zeros((directions, batch, hidden), wide))
         else:
@@ -198,7 +198,7 @@ def check_attributes(attributes: dict[str, Any], hidden: int) -> None:
         raise k.DefinitionError(f"clip is {clip}; expected a number that is not negative")
 
 
-def _check_shape(name: str, x: Array | None, expected: tuple[int, ...]) -> None:
+def check_sizes(name: str, x: Array | None, expected: tuple[int, ...]) -> None:
     if x is not None and x.shape != expected:
         raise k.DefinitionError(f"{name} has shape {list(x.shape)}; expected {list(expected)}")
 
@@ -240,6 +240,11 @@ def lstm(
 
 def run_lstm(layer: Layer, P: Array | None, input_forget: int) -> tuple[Array, tuple[Array, ...]]:
     """Y and the final states h and c, sequence first."""
+    return run_steps(layer, lstm_steps(layer, P, input_forget))
+
+
+def lstm_steps(layer: Layer, P: Array | None, input_forget: int) -> Callable[[int], tuple[Array, Step]]:
+    """Of each direction, the bias of the input product, and the step of an LSTM."""
     n = layer.hidden
     peepholes = np.zeros((len(layer.W), 3 * n), layer.X.dtype) if P is None else P.astype(layer.X.dtype, copy=False)
 
@@ -259,7 +264,7 @@ def run_lstm(layer: Layer, P: Array | None, input_forget: int) -> tuple[Array, t
 
         return layer.bias[d, : 4 * n] + layer.bias[d, 4 * n :], step
 
-    return _run(layer, step_of)
+    return step_of
 
 
 @host_op("GRU", since=(1, 3, 7, 14, 22), infer=_types(1), reason=_REASON)
@@ -295,7 +300,7 @@ def gru(
 
         return bias, step
 
-    Y, finals = _run(layer, step_of)
+    Y, finals = run_steps(layer, step_of)
     return _results(Y, finals, layout, X.dtype)
 
 
@@ -319,5 +324,5 @@ def rnn(
 
         return layer.bias[d, :n] + layer.bias[d, n:], step
 
-    Y, finals = _run(layer, step_of)
+    Y, finals = run_steps(layer, step_of)
     return _results(Y, finals, layout, X.dtype)
