@@ -56,6 +56,32 @@ def softmax(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
 
 
 class TestAttributes:
+    def test_slopes_of_old_versions_go_along_channels(self) -> None:
+        x, slope = RNG.standard_normal((2, 4, 4)).astype(np.float32), np.float32([2, 3, -4, 5])
+        check(np.where(x < 0, x * slope[:, None], x), "PRelu", x, slope, opset=6, provider=CPU)
+        check(np.where(x < 0, x * slope, x), "PRelu", x, slope, opset=9)
+        check(np.where(x < 0, x * 2, x), "PRelu", x, slope[:1], opset=6)
+
+    def test_parts_of_different_sizes(self) -> None:
+        x = np.arange(5, dtype=np.float32)
+        for symbolic, provider in ((False, OPENVINO), (True, CPU)):
+            found, taken = run("Split", x, opset=18, outputs=3, symbolic=symbolic, num_outputs=3)
+            assert [part.tolist() for part in found] == [[0, 1], [2, 3], [4]]
+            assert taken == provider
+
+    def test_norms_of_windows_over_the_end(self) -> None:
+        x = RNG.standard_normal((1, 1, 5)).astype(np.float32)
+        expected = [[[np.abs(x[0, 0, :2]).sum(), np.abs(x[0, 0, 2:4]).sum(), abs(x[0, 0, 4])]]]
+        check(expected, "LpPool", x, opset=18, kernel_shape=[2], strides=[2], ceil_mode=1, p=1, provider=CPU)
+
+    @pytest.mark.parametrize("reduction", ["max", "min"])
+    def test_scattered_nan(self, reduction: str) -> None:
+        x, at, sign = np.float32([1, 2, 3]), np.int64([0, 0, 1]), 1 if reduction == "max" else -1
+        check([NAN, sign * 9, 3], "ScatterElements", x, at, np.float32([NAN, sign, sign * 9]), opset=18,
+              axis=0, reduction=reduction, provider=CPU)  # fmt: skip
+        check([NAN, sign * 9, 3], "ScatterND", x, at[:, None], np.float32([NAN, sign, sign * 9]), opset=18,
+              reduction=reduction, provider=CPU)  # fmt: skip
+
     @pytest.mark.parametrize(
         ("shape", "axis"), [((2, 3, 4), 1), ((2, 3, 4), 0), ((1, 3, 2, 2), 1), ((2, 3, 4), -2), ((2, 5), 1)]
     )

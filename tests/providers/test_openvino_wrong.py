@@ -99,6 +99,28 @@ ATTRIBUTES = {  # (opset, model, inputs)
     ),
     "GlobalMaxPool of NaN": (20, "g (float[1,1,4] x) => (float[1,1,1] y) { y = GlobalMaxPool(x) }", [FEW.reshape(1, 1, 4)]),
     "Greater of NaN": (20, "g (float[4] x, float k) => (bool[4] y) { y = Greater(x, k) }", [FEW, 2]),
+    "LpPool with ceil_mode": (
+        18, "g (float[1,4,6,6] x) => (float[1,4,3,3] y) { y = LpPool<kernel_shape=[2,3], strides=[2,2], ceil_mode=1>(x) }",
+        [IMAGE],
+    ),
+    "a value of Pad that the run gives": (
+        19, "g (float[3] x, int64[2] k, float z) => (float[5] y) { y = Pad(x, k, z) }", [[1, 2, 3], [1, 1], 1.5],
+    ),
+    "ScatterElements by max of NaN": (
+        18, """g (float[4] x, int64[2] k, float[2] z) => (float[4] y) { y = ScatterElements<reduction="max">(x, k, z) }""",
+        [FEW, [0, 0], [NAN, 9]],
+    ),
+    "ScatterND by min of NaN": (
+        18, """g (float[4] x, int64[2,1] k, float[2] z) => (float[4] y) { y = ScatterND<reduction="min">(x, k, z) }""",
+        [FEW, [[0], [0]], [NAN, -9]],
+    ),
+    "QuantizeLinear of NaN by a scale of the run": (
+        21, "g (float[4] x, float z) => (int8[4] y) { y = QuantizeLinear<output_dtype=3>(x, z) }", [FEW, 1],
+    ),
+    "GridSample at NaN": (
+        20, "g (float[1,1,2,2] x, float[1,1,2,2] z) => (float[1,1,1,2] y) { y = GridSample(x, z) }",
+        [FEW.reshape(1, 1, 2, 2), [[[[NAN, 0], [INF, 0]]]]],
+    ),
     "GreaterOrEqual of NaN": (20, "g (float[4] x, float k) => (bool[4] y) { y = GreaterOrEqual(x, k) }", [FEW, 2]),
     "ReduceLogSumExp of NaN": (20, "g (float[4] x) => (float[1] y) { y = ReduceLogSumExp(x) }", [FEW]),
     "ArgMax of NaN": (20, "g (float[4] x) => (int64[1] y) { y = ArgMax(x) }", [FEW]),

@@ -47,6 +47,9 @@ class OpenVINOExecutionProvider(ExecutionProvider):
         "com.microsoft::FusedGemm": "NaN becomes 0 by Relu",
         "com.microsoft::FusedConv": "NaN becomes 0 by Relu",
         **dict.fromkeys(("Softmax", "LogSoftmax", "Attention"), "a row with NaN or infinities may have other NaNs"),
+        "ReduceMean": "of nothing it is 0: ONNX leaves it open",
+        "Upsample": "an infinite pixel makes no NaN where its weight is 0",
+        "GridSample": "places that are NaN or infinite give NaN",
     }
 
     def __init__(self, options: Any = None) -> None:

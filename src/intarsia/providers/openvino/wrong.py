@@ -67,6 +67,18 @@ def _pool(node: Node, graph: Graph) -> str:
     return "with ceil_mode, windows that begin in the padding are counted" if node.attributes.get("ceil_mode", 0) else ""
 
 
+def _lp_pool(node: Node, graph: Graph) -> str:
+    return "with ceil_mode, windows over the end count what they lack" if node.attributes.get("ceil_mode", 0) else ""
+
+
+def _prelu(node: Node, graph: Graph) -> str:
+    """Of versions 1 and 6: a slope for each channel. `repairs` broadcasts it from the last axis, as later versions have it."""
+    old = (node.version or graph.opset_imports.get("", 1)) < 7
+    slope = graph.type_of(node.inputs[1])
+    one = isinstance(slope, TensorType) and slope.shape in ((), (1,))
+    return "slopes of versions 1 and 6 go along the channels" if old and not one else ""
+
+
 def _recurrent(node: Node, graph: Graph) -> str:
     for name in ("layout", "input_forget"):
         if node.attributes.get(name, 0):
@@ -158,6 +170,19 @@ def _tile(node: Node, graph: Graph) -> str:
     return "" if node.inputs[1] in graph.constants else "repeats that only a run knows are not followed there"
 
 
+def _pad(node: Node, graph: Graph) -> str:
+    value = node.inputs[2] if len(node.inputs) > 2 else ""
+    return "a value that only a run knows is 0 there" if value and value not in graph.constants else ""
+
+
+def _split(node: Node, graph: Graph) -> str:
+    parts, kind = node.attributes.get("num_outputs", 0), graph.type_of(node.inputs[0])
+    if not parts or not isinstance(kind, TensorType):
+        return ""
+    size = kind.shape[node.attributes.get("axis", 0)] if kind.shape else None
+    return "" if isinstance(size, int) else "parts of a size that only a run knows have to be equal there"
+
+
 def _extremum(node: Node, graph: Graph) -> str:
     return "NaN is lost there, and of nothing but -inf it makes -3.4e38"
 
@@ -166,6 +191,21 @@ def _number(node: Node, graph: Graph) -> str:
     """Of floats only."""
     kind = graph.type_of(node.inputs[0])
     return "NaN is not the largest there" if isinstance(kind, TensorType) and kind.dtype.is_floating else ""
+
+
+def _scatter(node: Node, graph: Graph) -> str:
+    given = node.attributes.get("reduction", "none")
+    name = given.decode() if isinstance(given, bytes) else given
+    kind = graph.type_of(node.inputs[0])
+    floats = isinstance(kind, TensorType) and kind.dtype.is_floating
+    return f"NaN among updates is lost there by reduction {name!r}" if floats and name in ("max", "min") else ""
+
+
+def _quantize_of_nan(node: Node, graph: Graph) -> str:
+    """By constant scales it is right."""
+    kind = graph.type_of(node.outputs[0])
+    signed = isinstance(kind, TensorType) and kind.dtype is DType.INT8
+    return "NaN becomes 0, not the lowest, by a scale of the run" if signed and node.inputs[1] not in graph.constants else ""
 
 
 def _products(node: Node, graph: Graph) -> str:
@@ -183,9 +223,12 @@ WRONG: Mapping[str, Callable[[Node, Graph], str]] = {
     "LRN": _local_response,
     "LSTM": _recurrent,
     "LayerNormalization": _layer_norm,
+    "LpPool": _lp_pool,
     "MaxPool": _pool,
     "MaxRoiPool": lambda node, graph: "regions begin and end elsewhere there",
     "Mod": _modulo,
+    "PRelu": _prelu,
+    "Pad": _pad,
     "QuantizeLinear": _quantize,
     "RNN": _recurrent,
     "Range": _range,
@@ -195,6 +238,7 @@ WRONG: Mapping[str, Callable[[Node, Graph], str]] = {
     "Selu": _selu,
     "Softmax": _rows,
     "SpaceToDepth": _depth,
+    "Split": _split,
     "Tile": _tile,
     "Upsample": _upsample,
     "com.microsoft::FusedGemm": _fused_gemm,
@@ -208,8 +252,11 @@ WRONG_OF_NAN: Mapping[str, Callable[[Node, Graph], str]] = {
     "GlobalMaxPool": _number,
     "Hardmax": _number,
     "LSTM": _gates,
+    "QuantizeLinear": _quantize_of_nan,
     "RNN": _gates,
     "ReduceLogSumExp": lambda node, graph: "NaN becomes infinite there",
+    "ScatterElements": _scatter,
+    "ScatterND": _scatter,
     "Shrink": _products,
     "ThresholdedRelu": _products,
     "TopK": _number,
