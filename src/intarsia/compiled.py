@@ -353,9 +353,11 @@ def _compiled(
             except IntarsiaError:
                 raise
             except Exception as error:
+                from intarsia.ops.evaluate import is_too_big
+
                 if progress.stopped_by(error):
                     raise
-                if isinstance(error, MemoryError):
+                if isinstance(error, MemoryError) or is_too_big(error):
                     first = label(part.graph.nodes[0])
                     raise OutOfMemory(
                         f"{part.provider.name}: part {part.index} (first node {first!r}) cannot be compiled: {error}"

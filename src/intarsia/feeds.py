@@ -125,8 +125,9 @@ class FeedReader:
     def _check_sizes(self, inputs: Sequence[Any]) -> None:
         sizes: dict[str, tuple[int, str]] = {}
         for value, array in zip(self.values, inputs, strict=True):
-            if isinstance(value.type, TensorType) and value.type.shape is not None and isinstance(array, _TENSORS):
-                check_shape(array.shape, value.type, f"input {value.name!r}", sizes)
+            kind = _tensor_type(value.type)
+            if kind is not None and kind.shape is not None and isinstance(array, _TENSORS):
+                check_shape(array.shape, kind, f"input {value.name!r}", sizes)
 
     def _fit(self, shapes: tuple[tuple[int, ...] | None, ...]) -> bool:
         """Whether all sizes are as expected (None: of what is no tensor); where not, `check_shape` says what is wrong."""
@@ -165,10 +166,17 @@ def _alike(shapes: Sequence[_Expected | None]) -> list[tuple[int, int, _Expected
 
 
 def _plain_shape(kind: ValueType | None) -> _Expected | None:
-    """What is expected of a tensor's shape; None where that may be any, or it is no tensor."""
-    if not isinstance(kind, TensorType) or kind.shape is None:
+    """What is expected of a tensor's shape, or an optional one's; None where that may be any, or it is no tensor."""
+    kind = _tensor_type(kind)
+    if kind is None or kind.shape is None:
         return None
     return tuple(d if isinstance(d, int) else str(d) if _is_name(d) else None for d in kind.shape)
+
+
+def _tensor_type(kind: ValueType | None) -> TensorType | None:
+    """The type of a tensor, or of one that may be left out."""
+    kind = kind.element if isinstance(kind, OptionalType) else kind
+    return kind if isinstance(kind, TensorType) else None
 
 
 def _without_axes(value: Any, kind: ValueType | None) -> Any:

@@ -25,7 +25,7 @@ from intarsia.maker import Maker
 from intarsia.options import RunOptions, SessionOptions
 from intarsia.partition.device import DeviceTensor
 from intarsia.partition.provider import CompileContext, ExecutionProvider, RunContext
-from intarsia.plan.constraints import BranchApart, SizesApart
+from intarsia.plan.constraints import BranchApart, ElementsApart, SizesApart
 from intarsia.providers.fallback import check_taken, fallback_mode, report
 from intarsia.providers.options import option_texts, values_of
 from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, resolve
@@ -33,7 +33,7 @@ from intarsia.session_api import CREATION_TIMEOUT, SessionApi, context_of, limit
 from intarsia.session_debug import SessionDebug
 from intarsia.session_reports import SHRINKAGE, arena_of
 from intarsia.signature import ModelMetadata, NodeArg
-from intarsia.size_branches import SizeBranches, hosted, pinned, with_branches_apart
+from intarsia.size_branches import SizeBranches, hosted, pinned, with_any_elements, with_branches_apart, with_windows_apart
 from intarsia.warm import Signature, Start, WarmStart, identity, is_unchanged, small_model_key, warm_start
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from intarsia.profile import Profile
 
 _BRANCHES_APART = ("", "branches apart")
+_WINDOWS_APART = ("", "windows apart")
+_ELEMENTS_APART = ("", "elements apart")
 _OWN_SIZES = ("", "own sizes")  # the key of a variant; others are names of initializers
 _PATIENCE = 100  # runs
 _KEYWORDS = ("disabled_optimizers", "enable_fallback", "new_ops", "read_config_from_model")
@@ -452,16 +454,29 @@ class InferenceSession(SessionApi, SessionDebug):
             if apart is None:
                 raise
             return self._run_model(apart, inputs, run, wanted, stay)
-        except SizesApart:
-            graph = pinned(self._graph(), inputs) if model is self._model else None
-            if graph is None:
+        except SizesApart as error:
+            apart = self._sizes_apart(model, inputs, error)
+            if apart is None:
                 raise
+            return self._run_model(apart, inputs, run, wanted, stay)
         except (IntarsiaError, MemoryError):
             raise
         except Exception as error:
             raise self._crash_of(model, error) from error
-        key = ("pinned", *(str(getattr(x, "shape", "")) for x in inputs))
-        return self._run_model(self._made(key, lambda: graph)[0], inputs, run, wanted, stay)
+
+    def _sizes_apart(self, model: AnyModel, inputs: list[Any], error: SizesApart) -> CompiledModel | None:
+        """The variant for sizes that `model` has no kernels for: with elements of sequences of any shape; with the sizes of
+        inputs as numbers; and where the sizes are others, with pools in Python. None where it is that."""
+        elements = isinstance(error, ElementsApart)
+        numbers = pinned(self._graph(), inputs) if model is self._model and not elements else None
+        if numbers is not None:
+            return self._made(("pinned", *(str(getattr(x, "shape", "")) for x in inputs)), lambda: numbers)[0]
+        key, apart = (_ELEMENTS_APART, with_any_elements) if elements else (_WINDOWS_APART, with_windows_apart)
+        known = self._variants.get(key)
+        if known is not None:
+            return None if known[0] is model else known[0]
+        graph = apart(self._graph())
+        return None if graph is None else self._made(key, lambda: graph)[0]
 
     def _branches_apart(self, model: AnyModel) -> CompiledModel | None:
         """The variant of one of this session's models whose branches are programs of their own; None where it is one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from intarsia.background import Underway
@@ -91,7 +92,7 @@ class SessionReports:
         from intarsia.plan.constraints import BranchApart, SizesApart
         from intarsia.profile import Profile
         from intarsia.profile_report import measure
-        from intarsia.size_branches import pinned, with_branches_apart
+        from intarsia.size_branches import pinned, with_any_elements, with_branches_apart, with_windows_apart
 
         given = [v.name for v in self._signature.overridable if isinstance(input_feed, dict) and v.name in input_feed]
         graph = prepare.with_inputs(self._graph(), given) if given else self._graph()
@@ -103,16 +104,18 @@ class SessionReports:
             model = self._profiled(graph, trace)
             return measure(model, inputs, trace, runs, warmup, self._roofline(model) if roofline else None)
 
-        try:
-            return measured(graph)  # the first run says whether sizes ask for another model
-        except BranchApart:
-            other = with_branches_apart(graph)
-        except SizesApart:
-            apart = pinned(graph, inputs)
-            if apart is None:
-                raise
-            other = apart
-        return measured(other)
+        made = (make(graph) for make in (partial(pinned, inputs=inputs), with_any_elements, with_windows_apart))
+        others, other = filter(None, made), graph
+        while True:
+            try:
+                return measured(other)  # the first run says whether sizes ask for another model
+            except BranchApart:
+                return measured(with_branches_apart(other))
+            except SizesApart:
+                following = next(others, None)
+                if following is None:
+                    raise
+                other = following
 
     def _roofline(self, model: CompiledModel) -> Roofline | None:
         """What the machine can do at most for the model's kernels; None where the CPU provider has no part of it."""

@@ -17,8 +17,8 @@ import numpy as np
 
 from intarsia.graph.dims import Dim, Expr, symbols_of
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Constant, Graph, Node, TensorType
-from intarsia.plan.constraints import BRANCHES_APART
+from intarsia.graph.model import Constant, Graph, Node, OptionalType, SequenceType, TensorType, ValueType
+from intarsia.plan.constraints import BRANCHES_APART, WINDOWS_APART
 
 if TYPE_CHECKING:
     from intarsia.compiled import CompiledModel
@@ -92,12 +92,24 @@ def without(graph: Graph, choices: dict[str, bool]) -> Graph:
 
 def with_branches_apart(graph: Graph) -> Graph:
     """The graph whose branches are programs of their own, wherever it has an If."""
+    return _marked(graph, _is_if, BRANCHES_APART)
+
+
+def with_windows_apart(graph: Graph) -> Graph:
+    """The graph whose pools Python computes, for maps of any size: some, whose size a run computes, are smaller than their
+    window."""
+    from intarsia.ops.spatial import CLIPPED
+
+    return _marked(graph, lambda node: node.op_type in CLIPPED, WINDOWS_APART)
+
+
+def _marked(graph: Graph, chosen: Callable[[Node], bool], attribute: str) -> Graph:
+    """The graph with an attribute at nodes, those of bodies and functions included."""
     out = graph.clone()
     out.functions = {key: replace(f, nodes=[node.copy() for node in f.nodes]) for key, f in graph.functions.items()}
     for node in (*out.nodes, *(node for function in out.functions.values() for node in function.nodes)):
-        node.attributes = {n: with_branches_apart(v) if isinstance(v, Graph) else v for n, v in node.attributes.items()}
-        if _is_if(node):
-            node.attributes[BRANCHES_APART] = 1
+        bodies = {n: _marked(v, chosen, attribute) for n, v in node.attributes.items() if isinstance(v, Graph)}
+        node.attributes = {**node.attributes, **bodies, **({attribute: 1} if chosen(node) else {})}
     return out
 
 
@@ -108,6 +120,23 @@ def pinned(graph: Graph, inputs: Sequence[Any]) -> Graph | None:
     shapes = [(value, getattr(x, "shape", None)) for value, x in zip(graph.inputs, inputs, strict=True)]
     sizes = {n: int(shape[axis]) for value, shape in shapes if shape is not None for n, axis in _symbols(value.type)}
     return with_sizes(graph, sizes) if sizes else None
+
+
+def with_any_elements(graph: Graph) -> Graph | None:
+    """The graph in which elements of sequences may be of any shape, as onnxruntime takes them; None where no input is one."""
+    if not any(isinstance(v.type, SequenceType | OptionalType) for v in graph.inputs):
+        return None
+    out = graph.clone()
+    out.inputs = [replace(v, type=_of_any_shape(v.type)) for v in graph.inputs]
+    out.types = {n: t for n, found in graph.types.items() if (t := _of_any_shape(found)) is not None}
+    return out
+
+
+def _of_any_shape(kind: ValueType | None, *, inside: bool = False) -> ValueType | None:
+    """A type without the shapes of elements of sequences."""
+    if isinstance(kind, SequenceType | OptionalType):
+        return type(kind)(_of_any_shape(kind.element, inside=inside or isinstance(kind, SequenceType)))
+    return TensorType(kind.dtype) if inside and isinstance(kind, TensorType) else kind
 
 
 class SizeBranches:

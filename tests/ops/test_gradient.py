@@ -294,6 +294,10 @@ def test_attributes_and_inputs_are_checked() -> None:
         load([exp, oh.make_node("Gradient", ["x"], ["d", "e"], domain=TRAINING, xs=["x"], y="y")])
     with pytest.raises(InvalidGraph, match="no tensor 'z' is computed before it"):
         load([exp, gradient(["x"], "z")])
+    with pytest.raises(InvalidGraph, match="no tensor 'z' is computed before it"):
+        load([exp, gradient(["x"], "z"), oh.make_node("Neg", ["y"], ["z"])])
+    with pytest.raises(InvalidGraph, match="no tensor 'd_x' is computed before it"):
+        load([exp, gradient(["x"], "d_x")])
 
 
 def test_a_model_written_out_is_not_saved(tmp_path: Any) -> None:

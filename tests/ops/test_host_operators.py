@@ -122,11 +122,6 @@ def test_string_operators_refuse() -> None:
         evaluate("StringNormalizer", [words], case_change_action="TITLE")
     with pytest.raises(InvalidGraph, match=r"X has shape \[2, 1\]; expected \[C\] or \[1, C\]"):
         evaluate("StringNormalizer", [words.reshape(2, 1)])
-    common = {"max_gram_length": 1, "min_gram_length": 1, "max_skip_count": 0, "ngram_counts": [0], "ngram_indexes": [0]}
-    with pytest.raises(InvalidGraph, match="mode is 'BM25'; expected TF, IDF or TFIDF"):
-        evaluate("TfIdfVectorizer", [words], mode="BM25", pool_strings=["a"], **common)
-    with pytest.raises(InvalidGraph, match="needs pool_strings or pool_int64s"):
-        evaluate("TfIdfVectorizer", [words], mode="TF", **common)
 
 
 def test_tf_idf_weights() -> None:

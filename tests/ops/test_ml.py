@@ -229,6 +229,8 @@ def map_of(key: int, value: int) -> Any:
 def test_dict_vectorizer(provider: str) -> None:
     words = typed("DictVectorizer", map_of(S, F), {"Y": F}, string_vocabulary=["a", "c", "b", "z"])
     same(InferenceSession(words, providers=[provider]).run(None, {"X": {"a": 4.0, "c": 8.0}}), [np.float32([[4, 8, 0, 0]])])
+    twice = typed("DictVectorizer", map_of(S, F), {"Y": F}, string_vocabulary=["a", "c", "a"])
+    same(InferenceSession(twice, providers=[provider]).run(None, {"X": {"a": 4.0}}), [np.float32([[4, 0, 4]])])
     wide = typed("DictVectorizer", map_of(INT, D), {"Y": D}, int64_vocabulary=[3, 1])
     same(InferenceSession(wide, providers=[provider]).run(None, {"X": {1: 0.1}}), [np.array([[0, 0.1]])])
 
@@ -297,6 +299,8 @@ def test_zip_map(provider: str) -> None:
     ("SVMRegressor", {"coefficients": [1.0] * 3, "kernel_type": "COSINE", "n_supports": 1, "support_vectors": [1.0] * 3},
      "kernel_type is 'COSINE'"),
     ("SVMRegressor", {}, "coefficients has 0 values"),
+    ("SVMRegressor", {"coefficients": [1.0] * 4, "n_supports": 2, "support_vectors": [1.0] * 6},
+     "coefficients has 4 values; expected 2"),
 ])  # fmt: skip
 def test_definition_errors(op: str, attributes: dict[str, Any], message: str) -> None:
     model = model_of(op, {"X": X}, {"Y": F}, **attributes)
@@ -309,6 +313,11 @@ def test_definition_errors(op: str, attributes: dict[str, Any], message: str) ->
     ("SVMClassifier", X, {"classlabels_ints": [1, 2]}, "coefficients and rho are needed"),
     ("SVMClassifier", X, {**svm(3, "NONE", False), "vectors_per_class": [2, 3]}, "vectors_per_class has 2 entries for 3"),
     ("SVMClassifier", X, {**svm(3, "NONE", False), "rho": [0.0]}, "rho has 1 entries for 3 pairs"),
+    ("SVMClassifier", X, {**svm(3, "NONE", False), "coefficients": [1.0]}, "coefficients has 1 values for .* of 3 classes"),
+    ("SVMClassifier", X, {**svm(3, "NONE", False), "vectors_per_class": [-1, 4, 2]}, r"\[-1, 4, 2\]; expected counts"),
+    ("SVMClassifier", X, {**svm(3, "NONE", False), "prob_a": [1.0], "prob_b": [1.0, 2.0]}, "prob_a has 1 and prob_b 2 values"),
+    ("TreeEnsembleRegressor", X, {"n_targets": 2**62}, "n_targets is 4611686018427387904; expected 1 to 2147483647"),
+    ("TreeEnsembleRegressor", X, {"n_targets": -1}, "n_targets is -1; expected 1 to 2147483647"),
     ("LabelEncoder", NUMBERS, {"keys_int64s": [1], "values_int64s": [1, 2]}, r"keys_\* has 1 elements and values_\* 2"),
     ("LabelEncoder", NUMBERS, {"values_int64s": [1, 2]}, r"expected exactly one of keys_\*, got none"),
     ("CategoryMapper", NUMBERS, {"cats_int64s": [1]}, "cats_int64s has 1 elements and cats_strings 0"),

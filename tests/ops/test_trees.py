@@ -230,6 +230,18 @@ def splits(dtype: type, **changes: Any) -> dict[str, Any]:
 
 
 @both
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"nodes_falsenodeids": [-1, 2, 4]}, "nodes_falsenodeids has -1; expected the number of one of 3 nodes"),
+    ({"nodes_truenodeids": [0, 5, 3]}, "nodes_truenodeids has 5; expected the number of one of 5 leaves"),
+    ({"n_targets": 2**62}, "n_targets is 4611686018427387904; expected 1 to 2147483647"),
+])  # fmt: skip
+def test_splits_that_lead_nowhere(changes: dict[str, Any], message: str, provider: str) -> None:
+    model = model_of("TreeEnsemble", {"X": rows()}, {"Y": F}, version=5, **splits(np.float32, **changes))
+    with pytest.raises(IntarsiaError, match=message):
+        ours(model, {"X": rows()}, provider)
+
+
+@both
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("aggregate", range(4))
 def test_tree_ensemble(aggregate: int, dtype: type, provider: str) -> None:

@@ -99,3 +99,31 @@ def test_a_session_that_met_a_tiny_map_serves_others() -> None:
         got, expected = session.run(None, feed)[0], peer.run(None, feed)[0]
         assert got.shape == expected.shape
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("pool", ["MaxPool", "AveragePool", "LpPool", "NhwcMaxPool", "QLinearAveragePool"])
+def test_maps_whose_size_a_run_computes(pool: str) -> None:
+    """A map that an operator cuts to a size of the run: as large as the window, smaller by less than a stride, and by more."""
+    microsoft = pool.startswith(("Nhwc", "QLinear"))
+    kind, axis = "uint8" if microsoft else "float", 1 if pool == "NhwcMaxPool" else 2
+    operands = "(v, one, zero, one, zero)" if pool == "QLinearAveragePool" else "(v)"
+    text = f"""g ({kind}[a, b, c, d] x, int64[1] size) => ({kind}[e, f, g, h] y)
+        <int64[1] first = {{0}}, int64[1] axis = {{{axis}}}, float one = {{1}}, uint8 zero = {{0}}> {{
+        v = Slice (x, first, size, axis)
+        y = {"com.microsoft." * microsoft}{pool} <kernel_shape = [4, 2], strides = [2, 2]> {operands}
+    }}"""
+    header = '<ir_version: 10, opset_import: ["" : 22, "com.microsoft" : 1]>'
+    model = parser.parse_model(header + text).SerializeToString()
+    x = np.random.default_rng(1).integers(0, 255, (1, 6, 6, 6)).astype(np.uint8 if microsoft else np.float32)
+    peer = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    own, reference = session_of(text, header=header), intarsia.InferenceSession(model, providers=[REFERENCE])
+    for size in (4, 3, 2, 6, 3):
+        feed = {"x": x, "size": np.array([size])}
+        expected = peer.run(None, feed)[0]
+        for session in (own, reference):
+            got = session.run(None, feed)[0]
+            assert got.shape == expected.shape
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=int(pool == "QLinearAveragePool"))
+    for session in (own, reference):
+        with pytest.raises(IntarsiaError, match=r"the kernel spans 4 elements of spatial axis 0|windows along axis"):
+            session.run(None, {"x": x, "size": np.array([0])})

@@ -241,10 +241,12 @@ def of_sequence(shape: list[Any] | None) -> Any:
 @pytest.mark.parametrize("shape", [(1, 1), (1,), (), (2, 2), (0, 3)])
 @pytest.mark.parametrize("declared", [[2, 3000], ["a", "b", "c"], [3000]])
 def test_elements_that_are_not_as_their_sequence_says(declared: list[Any], shape: tuple[int, ...]) -> None:
+    """Kernels for the declared shape do not read them: a model that takes any shape is made, as onnxruntime has it."""
     nodes = [helper.make_node("SequenceAt", ["q", "i"], ["e"], "At"), helper.make_node("Exp", ["e"], ["y"])]
     session = InferenceSession(model_of(nodes, [of_sequence(declared)], {"i": np.array(0)}), providers=[PROVIDERS[0]])
-    with pytest.raises(NodeFailed, match=r"node 'At' \(SequenceAt\): its output 'e' is float32.*; expected float of shape"):
-        session.run(None, {"q": [np.ones(shape, np.float32)]})
+    (y,) = session.run(None, {"q": [np.ones(shape, np.float32)]})
+    np.testing.assert_allclose(y, np.full(shape, np.exp(1)), rtol=1e-6)
+    assert y.shape == shape
 
 
 def test_elements_of_open_sizes() -> None:
@@ -258,8 +260,8 @@ def test_elements_of_open_sizes() -> None:
 def test_joined_elements_that_are_not_as_their_sequence_says() -> None:
     nodes = [helper.make_node("ConcatFromSequence", ["q"], ["e"], "Join", axis=0), helper.make_node("Neg", ["e"], ["y"])]
     session = InferenceSession(model_of(nodes, [of_sequence(["a", 40000])]), providers=[PROVIDERS[0]])
-    with pytest.raises(NodeFailed, match=r"node 'Join' .*is float32\[5, 2\]; expected float of shape \[\S+, 40000\]"):
-        session.run(None, {"q": [np.ones((2, 2), np.float32), np.ones((3, 2), np.float32)]})
+    (y,) = session.run(None, {"q": [np.ones((2, 2), np.float32), np.ones((3, 2), np.float32)]})
+    np.testing.assert_array_equal(y, np.full((5, 2), -1))
 
 
 def test_an_optional_value_that_is_not_as_it_says() -> None:
@@ -267,7 +269,7 @@ def test_an_optional_value_that_is_not_as_it_says() -> None:
     nodes = [helper.make_node("OptionalGetElement", ["q"], ["e"], "Get"), helper.make_node("Neg", ["e"], ["y"])]
     session = InferenceSession(model_of(nodes, [helper.make_value_info("q", kind)]), providers=[PROVIDERS[0]])
     assert session.run(None, {"q": np.ones((2, 30000), np.float32)})[0].sum() == -60000
-    with pytest.raises(NodeFailed, match=r"node 'Get' .*is float32\[1, 1\]; expected float of shape \[2, 30000\]"):
+    with pytest.raises(IntarsiaError, match=r"invalid dimensions for input: q .*\n index: 0 Got: 1 Expected: 2"):
         session.run(None, {"q": np.ones((1, 1), np.float32)})
 
 
@@ -343,7 +345,10 @@ def test_a_loop_that_captures_an_element_of_another_shape(shape: tuple[int, ...]
     session = InferenceSession(model_of(nodes, inputs, {"at": np.array(0)}), providers=[PROVIDERS[0]])
     feed = {"trips": np.array(5), "x": np.ones((1, 3), np.float32)}
     assert session.run(None, {**feed, "q": [np.ones((20000, 3), np.float32)]})[0].shape == (100001, 3)
-    with pytest.raises(IntarsiaError, match=r"node 'At' .*expected float of shape \[20000, 3\]|Loop"):
+    if shape == (2, 3):
+        assert session.run(None, {**feed, "q": [np.ones(shape, np.float32)]})[0].shape == (11, 3)
+        return
+    with pytest.raises(IntarsiaError, match=r"\(Concat\): .*concatenated tensors"):
         session.run(None, {**feed, "q": [np.ones(shape, np.float32)]})
 
 

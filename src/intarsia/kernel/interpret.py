@@ -249,13 +249,13 @@ class _Interpreter:
 
     def _windows(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
         axes, _, strides, dilations = t.attrs
-        x = args[0]
+        x, shape = args[0], self.shape(t.shape)
         steps = list(x.strides)
         extra = []
-        for axis, stride, dilation in zip(axes, strides, dilations, strict=True):
-            extra.append(steps[axis] * dilation)
-            steps[axis] *= stride
-        return as_strided(x, self.shape(t.shape), (*steps, *extra), writeable=False)
+        for i, (axis, stride, dilation) in enumerate(zip(axes, strides, dilations, strict=True)):
+            extra.append(steps[axis] * dilation if shape[x.ndim + i] > 1 else 0)
+            steps[axis] = steps[axis] * stride if shape[axis] > 1 else 0  # of one window, a stride of any size
+        return as_strided(x, shape, (*steps, *extra), writeable=False)
 
     def _take(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
         _require_nonnegative(args[1:])

@@ -16,6 +16,7 @@ from intarsia.ops.resize import number
 from intarsia.records import dataclass
 
 Tensor = k.Tensor
+_FAR = 1 << 40  # a window of more keys hides none; positions and it are added in 64 bits
 
 
 @dataclass(frozen=True)
@@ -153,9 +154,9 @@ def frontier(queries: Dim, keys: Dim, offset: Tensor, causal: bool, left: int, r
     if causal:
         found.append(place <= position)
     if left >= 0:
-        found.append(position - left <= place)
+        found.append(position - min(left, _FAR) <= place)
     if right >= 0:
-        found.append(place <= position + right)
+        found.append(place <= position + min(right, _FAR))
     return found
 
 

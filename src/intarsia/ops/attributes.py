@@ -26,7 +26,9 @@ _TYPES: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (SparseTensor, "SPARSE_TENSOR"), ((TensorType, SequenceType, OptionalType, MapType), "TYPE_PROTO"),
 )  # fmt: skip
 _EXACT = {int: "INT", float: "FLOAT", str: "STRING", bytes: "STRING"}  # most elements of lists: forests have millions
-_COUNTS = frozenset(("num_heads", "group", "groups", "num_groups", "blocksize"))
+_COUNTS = frozenset(
+    "num_heads q_num_heads kv_num_heads group groups num_groups offset_group blocksize block_size state_window".split()
+)
 SERVING = {("INT", "FLOAT"), ("INTS", "FLOATS")}  # what is given as an integer where a number is meant
 
 

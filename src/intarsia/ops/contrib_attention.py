@@ -159,6 +159,12 @@ def decoder_masked_self_attention(
     return attend_projected(projection, mask_index, earlier, attention_bias, choice, input.dtype)
 
 
+def check_widths(qkv_hidden_sizes: Sequence[int] | None) -> None:
+    """Raise DefinitionError unless there are three, or none."""
+    if qkv_hidden_sizes and (len(qkv_hidden_sizes) != 3 or min(qkv_hidden_sizes) < 1):
+        raise k.DefinitionError(f"qkv_hidden_sizes is {list(qkv_hidden_sizes)}; expected three sizes of at least 1")
+
+
 @dataclass(frozen=True)
 class Projection:
     """Queries, keys and values side by side, [batch, sequence, width]; `widths` of the three, thirds if None."""
@@ -170,6 +176,7 @@ class Projection:
     def parts(self) -> list[Tensor]:
         """The three as [batch, heads, sequence, size]."""
         x = self.values
+        check_widths(self.widths)
         widths: list[Dim] = [int(n) for n in self.widths] if self.widths else [floordiv(x.shape[2], 3)] * 3
         starts: list[Dim] = [0, widths[0], widths[0] + widths[1]]
         return [

@@ -9,7 +9,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.attention import Scores, attend, default_scale, frontier, merge_heads, split_heads
-from intarsia.ops.contrib_attention import Projection, grouped_parts, length_of, rotate_at
+from intarsia.ops.contrib_attention import Projection, check_widths, grouped_parts, length_of, rotate_at
 from intarsia.ops.contrib_masks import MaskedScores
 from intarsia.ops.contrib_shared_cache import all_tokens, appended, filled, from_beams
 from intarsia.ops.operands import OMITTED, given, widened
@@ -65,6 +65,7 @@ def packed_attention(
     """Attention of com.microsoft for tokens [tokens, width] of several sequences, laid end to end."""
     projected = k.cast(k.dot(widened(input), widened(weights)) + widened(bias), input.dtype)
     total = projected.shape[1]
+    check_widths(qkv_hidden_sizes)
     widths: list[Dim] = [int(n) for n in qkv_hidden_sizes] if qkv_hidden_sizes else [floordiv(total, 3)] * 3
     starts: list[Dim] = [0, widths[0], widths[0] + widths[1]]
     parts = [k.strided_slice(projected, (0, at), (1, 1), (projected.shape[0], n)) for at, n in zip(starts, widths, strict=True)]

@@ -135,7 +135,12 @@ def ngram_repeat_block(input_ids: Tensor, scores: Tensor, *, ngram_size: int) ->
     return k.scatter(scores, [k.iota((batch, 1), 0), k.wrap_indices(last, scores.shape[1])], barred, "min")
 
 
-def _bifurcation_types(src_tokens: TensorType, cur_tokens: TensorType, *rest: TensorType | None) -> tuple[TensorType, ...]:
+def _bifurcation_types(
+    src_tokens: TensorType, cur_tokens: TensorType, *rest: TensorType | None, max_ngram_size: int = 3, min_ngram_size: int = 1
+) -> tuple[TensorType, ...]:  # fmt: skip
+    if not 1 <= min_ngram_size <= max_ngram_size:
+        given = f"min_ngram_size is {min_ngram_size}, max_ngram_size {max_ngram_size}"
+        raise k.DefinitionError(f"{given}; expected a shortest suffix of at least 1 token, and a longest one of at least that")
     return TensorType(DType.INT64, (fresh_symbol("tokens"),)), TensorType(DType.INT64, ())
 
 

@@ -87,6 +87,8 @@ def _bins_type(
 ) -> TensorType:  # fmt: skip
     if sampling_ratio > MOST_SAMPLES:
         raise k.DefinitionError(f"sampling_ratio is {sampling_ratio}; expected at most {MOST_SAMPLES}")
+    if min(output_height, output_width) < 0:
+        raise k.DefinitionError(f"output_height is {output_height}, output_width {output_width}; expected at least 0")
     if X.shape is None or rois.shape is None:
         return TensorType(X.dtype)
     if len(X.shape) != 4 or len(rois.shape) != 2:
@@ -122,15 +124,17 @@ def roi_align(
         raise k.DefinitionError(f"rois has shape {list(rois.shape)}; expected [regions, 4]")
     aligned = coordinate_transformation_mode == "half_pixel"
     wide: Any = np.float64 if X.dtype == np.float64 else np.float32
-    corners = rois.astype(wide) * wide(spatial_scale) - wide(0.5 if aligned else 0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        corners = rois.astype(wide) * wide(spatial_scale) - wide(0.5 if aligned else 0)
     out = np.zeros((len(rois), X.shape[1], output_height, output_width), wide)
     if batch_indices.shape != (len(rois),) or ((batch_indices < 0) | (batch_indices >= len(X))).any():
         raise k.DefinitionError(f"batch_indices must be {len(rois)} numbers from 0 to {len(X) - 1}, the batch of X less one")
     for r, (x1, y1, x2, y2) in enumerate(corners):
         image = X[int(batch_indices[r])].astype(wide)
-        height, width = (y2 - y1, x2 - x1) if aligned else (max(y2 - y1, wide(1)), max(x2 - x1, wide(1)))
-        rows = _samples(y1, height, output_height, sampling_ratio, image.shape[1])
-        columns = _samples(x1, width, output_width, sampling_ratio, image.shape[2])
+        with np.errstate(invalid="ignore", over="ignore"):
+            height, width = (y2 - y1, x2 - x1) if aligned else (max(y2 - y1, wide(1)), max(x2 - x1, wide(1)))
+            rows = _samples(y1, height, output_height, sampling_ratio, image.shape[1])
+            columns = _samples(x1, width, output_width, sampling_ratio, image.shape[2])
         out[r] = _pool_samples(image, rows, columns, mode)
     return out.astype(X.dtype)
 
@@ -146,8 +150,8 @@ def _samples(start: Any, extent: Any, bins: int, ratio: int, length: int) -> _Ta
         raise k.DefinitionError(SAMPLES_ARE_TOO_MANY)
     count = int(wanted) if wanted > 0 else 0  # NaN: none
     place = start + np.arange(bins)[:, None] * size + (np.arange(count) + 0.5) * size / max(count, 1)
-    outside = (place < -1.0) | (place > length)
-    place = np.maximum(place, 0)
+    outside = ~((place >= -1.0) & (place <= length))  # NaN is, too
+    place = np.where(outside, 0, np.maximum(place, 0))
     low = np.minimum(place.astype(np.int64), length - 1)
     high = np.minimum(low + 1, length - 1)
     ratio_high = np.where(low >= length - 1, 0, place - low)

@@ -62,6 +62,11 @@ def _tuple_grid(data: Tensor, indices: Tensor, batch_dims: int) -> list[Tensor]:
     if not indices.rank or batch_dims + depth > data.rank:
         shapes = f"{format_shape(indices.shape)} do not fit data of shape {format_shape(data.shape)}"
         raise k.DefinitionError(f"index tuples of shape {shapes}")
+    if not 0 <= batch_dims < min(indices.rank, data.rank):
+        ranks = f"indices of rank {indices.rank} and data of rank {data.rank}"
+        raise k.DefinitionError(f"batch_dims is {batch_dims}; expected 0 to {min(indices.rank, data.rank) - 1} for {ranks}")
+    for axis in range(batch_dims):
+        k.require_equal(indices.shape[axis], data.shape[axis], f"axis {axis} of indices and data, one of batch_dims")
     outer = indices.shape[:-1]
     rest = data.shape[batch_dims + depth :]
     full = (*outer, *rest)

@@ -117,8 +117,10 @@ def in_float32(definition: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def as_scalar(x: Tensor, what: str) -> Tensor:
     """A tensor of one element as rank 0."""
-    if any(d != 1 for d in x.shape):
+    if any(isinstance(d, int) and d != 1 for d in x.shape):
         raise k.DefinitionError(f"{what} must have one element, got shape {format_shape(x.shape)}")
+    for d in x.shape:
+        k.require_equal(d, 1, f"the elements of {what}")
     return k.reshape(x, ())
 
 

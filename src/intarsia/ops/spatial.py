@@ -8,6 +8,9 @@ from intarsia.graph.dims import Dim, dim_max, dim_min, floordiv, format_shape, i
 from intarsia.kernel import lang as k
 from intarsia.records import dataclass
 
+CLIPPED = frozenset("MaxPool AveragePool LpPool NhwcMaxPool MaxpoolWithMask QLinearAveragePool".split())
+"""Operators whose windows may be larger than the padded input (`place_windows`, clipped)."""
+
 AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 

@@ -133,13 +133,26 @@ def string_normalizer(
 
 
 def _tfidf_type(
-    X: TensorType, *, max_gram_length: int, max_skip_count: int, min_gram_length: int, ngram_indexes: Sequence[int]
+    X: TensorType, *, max_gram_length: int, max_skip_count: int, min_gram_length: int, mode: str, ngram_counts: Sequence[int],
+    ngram_indexes: Sequence[int], pool_int64s: Sequence[int] | None = None, pool_strings: Sequence[str] | None = None,
+    weights: Sequence[float] | None = None,
 ) -> TensorType:  # fmt: skip
-    if not 1 <= min_gram_length <= max_gram_length or max_skip_count < 0:
-        raise k.DefinitionError(
-            f"min_gram_length is {min_gram_length}, max_gram_length {max_gram_length} and max_skip_count {max_skip_count}; "
-            "expected 1 <= min_gram_length <= max_gram_length and at least 0"
-        )
+    if mode not in ("TF", "IDF", "TFIDF"):
+        raise k.DefinitionError(f"mode is {mode!r}; expected TF, IDF or TFIDF")
+    pool: Sequence[Any] | None = pool_strings or pool_int64s
+    if not pool:
+        raise k.DefinitionError("TfIdfVectorizer needs pool_strings or pool_int64s")
+    if not 1 <= min_gram_length <= max_gram_length:
+        given = f"min_gram_length is {min_gram_length}, max_gram_length {max_gram_length}"
+        raise k.DefinitionError(f"{given}; expected a shortest length of at least 1, and a longest one of at least that")
+    if max_skip_count < 0:
+        raise k.DefinitionError(f"max_skip_count is {max_skip_count}; expected at least 0")
+    grams = len(ngrams_of(pool, ngram_counts))
+    if len(ngram_indexes) < grams or min(ngram_indexes) < 0:
+        given = f"{len(ngram_indexes)} ngram_indexes from {min(ngram_indexes, default=0)} on"
+        raise k.DefinitionError(f"{given}; expected one of at least 0 for each of {grams} n-grams")
+    if weights and len(weights) != len(ngram_indexes):
+        raise k.DefinitionError(f"{len(weights)} weights; expected one for each of {len(ngram_indexes)} ngram_indexes, or none")
     width = max(ngram_indexes, default=-1) + 1
     shape: tuple[Dim, ...] | None = None if X.shape is None else (*X.shape[:-1], width)
     return TensorType(DType.FLOAT, shape)
@@ -157,15 +170,7 @@ def tf_idf_vectorizer(
     weights: Sequence[float] | None = None,
 ) -> np.ndarray:  # fmt: skip
     """Counts of the pool's n-grams in each row (TF), 0 or 1 by weight (IDF), or counts by weight (TFIDF)."""
-    if mode not in ("TF", "IDF", "TFIDF"):
-        raise k.DefinitionError(f"mode is {mode!r}; expected TF, IDF or TFIDF")
-    pool: Sequence[Any] | None = pool_strings or pool_int64s
-    if not pool:
-        raise k.DefinitionError("TfIdfVectorizer needs pool_strings or pool_int64s")
-    table = ngrams_of(pool, ngram_counts)
-    if len(ngram_indexes) < len(table) or min(ngram_indexes) < 0 or weights and len(weights) < len(table):
-        given = f"{len(ngram_indexes)} ngram_indexes from {min(ngram_indexes, default=0)} on"
-        raise k.DefinitionError(f"{given}; expected one of at least 0 (and a weight) for each of {len(table)} n-grams")
+    table = ngrams_of(pool_strings or pool_int64s or (), ngram_counts)
     out = np.zeros((*X.shape[:-1], max(ngram_indexes) + 1), np.float32)
     rows = math.prod(X.shape[:-1])
     for row, target in zip(X.reshape(rows, X.shape[-1]), out.reshape(rows, out.shape[-1]), strict=True):

@@ -104,7 +104,8 @@ class _Reverse:
             )
         if len(self.node.outputs) > len(self.xs):
             raise InvalidGraph(f"{self.where}: it has {len(self.node.outputs)} outputs for {len(self.xs)} tensors in xs")
-        names = {v.name for v in self.graph.inputs} | set(self.graph.constants) | set(self.known.types)
+        later = {o for n in self.graph.nodes[len(self.earlier) :] for o in n.outputs}
+        names = {v.name for v in self.graph.inputs} | set(self.graph.constants) | self.known.types.keys() - later
         names |= {o for n in self.earlier for o in n.outputs}
         for name in (*self.xs, *self.zs, self.y):
             if name not in names:

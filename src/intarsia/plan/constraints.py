@@ -19,14 +19,23 @@ _MOST_STRIDE = 1 << 63  # NumPy counts bytes in 63 bits, for empty arrays too
 BRANCHES_APART = "_branches_apart"  # an attribute of an If whose branches are programs of their own
 
 
+WINDOWS_APART = "_windows_apart"  # an attribute of a pool that Python computes, whatever its sizes are
+
+
 class SizesApart(NodeFailed):
     """Sizes for which a node computes something else than for most, which the kernels were made for: where they are those of
-    inputs, the session has a graph made in which they are numbers."""
+    inputs, the session has a graph made in which they are numbers; where a run computes them, one in which Python computes
+    the node."""
 
 
 class BranchApart(SizesApart):
     """Sizes for which a branch that may not be taken has no result: the session has a graph made whose branches are programs of
     their own, each bound when it is taken."""
+
+
+class ElementsApart(SizesApart):
+    """A value of another shape than what follows was compiled for: where it comes from a sequence whose elements are not of
+    their declared shape, the session has a graph made in which they may be of any."""
 
 
 @dataclass(frozen=True)

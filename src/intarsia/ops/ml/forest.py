@@ -292,13 +292,19 @@ def forest_of_splits(
     def padded(a: np.ndarray, fill: int) -> np.ndarray:
         return np.concatenate([a, np.full(leaves, fill, a.dtype)])
 
-    def child(ids: Sequence[int], leaf: Sequence[int]) -> np.ndarray:
-        return padded(np.array(ids, np.int64) + np.where(np.array(leaf, np.bool_), inner, 0), 0)
+    def child(what: str, ids: Sequence[int], leaf: Sequence[int]) -> np.ndarray:
+        given, leads = np.array(ids, np.int64), np.array(leaf, np.bool_)
+        wrong = np.flatnonzero((given < 0) | (given >= np.where(leads, leaves, inner)))
+        if len(wrong):
+            kind, count = ("leaves", leaves) if leads[wrong[0]] else ("nodes", inner)
+            raise k.DefinitionError(f"{what} has {given[wrong[0]]}; expected the number of one of {count} {kind}")
+        return padded(given + np.where(leads, inner, 0), 0)
 
     return Forest(
         np.array(roots, np.int64), padded(numbers, LEAF), padded(np.array(featureids, np.int64), 0),
-        padded(np.asarray(splits, np.promote_types(splits.dtype, np.float32)), 0), child(truenodeids, trueleafs),
-        child(falsenodeids, falseleafs), padded(_flags(missing, inner), 0),
+        padded(np.asarray(splits, np.promote_types(splits.dtype, np.float32)), 0),
+        child("nodes_truenodeids", truenodeids, trueleafs), child("nodes_falsenodeids", falsenodeids, falseleafs),
+        padded(_flags(missing, inner), 0),
         np.maximum(np.arange(inner + leaves) - inner, 0), padded(np.zeros(inner, np.int64), 1),
         np.array(leaf_targetids, np.int64), np.asarray(leaf_weights, np.float64), targets,
         _members(membership_values, np.flatnonzero(numbers == len(MODES) - 1)),

@@ -94,8 +94,10 @@ def support_kernel(x: Tensor, vectors: Tensor, kind: str, params: Sequence[float
 
 def _double(values: Sequence[float], shape: tuple[int, int], what: str) -> Tensor:
     """Coefficients or support vectors as a matrix of doubles: kernels subtract nearly equal sums."""
-    if not values or len(values) % max(abs(shape[0] * shape[1]), 1):
-        raise k.DefinitionError(f"{what} has {len(values)} values; expected a multiple of {abs(shape[0] * shape[1])}")
+    count = abs(shape[0] * shape[1])
+    if not values or len(values) % max(count, 1) or (min(shape) > 0 and len(values) != count):
+        multiple = "" if min(shape) > 0 else "a multiple of "
+        raise k.DefinitionError(f"{what} has {len(values)} values; expected {multiple}{count}")
     return k.constant(np.array(values, np.float64).reshape(shape))
 
 
@@ -120,12 +122,37 @@ def svm_regressor(
     return k.cast(_transformed(scores, post_transform), DType.FLOAT)
 
 
+def _check_pairs(
+    classes: int, coefficients: Sequence[float], rho: Sequence[float], vectors_per_class: Sequence[int],
+    prob_a: Sequence[float] | None, prob_b: Sequence[float] | None,
+) -> None:  # fmt: skip
+    """Raise DefinitionError where the lists of a classifier by support vectors do not fit together."""
+    pairs, total = len(class_pairs(classes)), sum(vectors_per_class)
+    if len(vectors_per_class) != classes:
+        raise k.DefinitionError(f"vectors_per_class has {len(vectors_per_class)} entries for {classes} classes")
+    if min(vectors_per_class) < 0 or not total:
+        raise k.DefinitionError(f"vectors_per_class is {list(vectors_per_class)}; expected counts, not all of them 0")
+    if len(coefficients) != (classes - 1) * total:
+        given = f"coefficients has {len(coefficients)} values for {total} support vectors of {classes} classes"
+        raise k.DefinitionError(f"{given}; expected {(classes - 1) * total}")
+    if len(rho) != pairs:
+        raise k.DefinitionError(f"rho has {len(rho)} entries for {pairs} pairs of classes")
+    if prob_a and not len(prob_a) == len(prob_b or ()) == pairs:
+        given = f"prob_a has {len(prob_a)} and prob_b {len(prob_b or ())} values"
+        raise k.DefinitionError(f"{given}; expected one for each of {pairs} pairs of classes")
+
+
 def _svm_types(
     X: TensorType, *, classlabels_ints: Sequence[int] | None = None, classlabels_strings: Sequence[str] | None = None,
-    prob_a: Sequence[float] | None = None, vectors_per_class: Sequence[int] | None = None,
+    coefficients: Sequence[float] | None = None, prob_a: Sequence[float] | None = None, prob_b: Sequence[float] | None = None,
+    rho: Sequence[float] | None = None, vectors_per_class: Sequence[int] | None = None,
 ) -> tuple[TensorType, TensorType]:  # fmt: skip
     dtype, shape = Classes.of(classlabels_ints, classlabels_strings).dtype, checked_matrix(X).shape
     count = len(classlabels_ints or classlabels_strings or ())
+    if not coefficients or not rho:
+        raise k.DefinitionError("coefficients and rho are needed")
+    if vectors_per_class:
+        _check_pairs(count, coefficients, rho, vectors_per_class, prob_a, prob_b)
     width = count if prob_a or not vectors_per_class or count == 2 else count * (count - 1) // 2
     if shape is None:
         return TensorType(dtype), TensorType(DType.FLOAT)
@@ -149,18 +176,13 @@ def svm_classifier(
     Without support vectors the coefficients are a linear model: one set per class.
     """
     classes = Classes.of(classlabels_ints, classlabels_strings)
-    if not coefficients or not rho:
-        raise k.DefinitionError("coefficients and rho are needed")
+    coefficients, rho = coefficients or (), rho or ()
     x = np.atleast_2d(X).astype(np.float64)
     if not vectors_per_class:
         return evaluated(lambda x: _linear_svm(x, classes, coefficients, rho[0], post_transform), x)
     counts = list(vectors_per_class)
-    if len(counts) != len(classes):
-        raise k.DefinitionError(f"vectors_per_class has {len(counts)} entries for {len(classes)} classes")
     weights = np.array(coefficients, np.float64).reshape(-1, sum(counts))
     pairs = pair_weights(weights, counts)
-    if len(rho) != pairs.shape[1]:
-        raise k.DefinitionError(f"rho has {len(rho)} entries for {pairs.shape[1]} pairs of classes")
     vectors = _double(support_vectors or (), (sum(counts), -1), "support_vectors")
     (kernels,) = evaluated(lambda x: support_kernel(x, vectors, kernel_type, kernel_params), x)
     raw = kernels @ pairs + np.array(rho)

@@ -75,10 +75,13 @@ def _vector_type(
 
 
 @prepared
-def _columns(ints: Sequence[int] | None, strings: Sequence[str] | None) -> dict[Any, int]:
+def _columns(ints: Sequence[int] | None, strings: Sequence[str] | None) -> tuple[dict[Any, int], np.ndarray | None]:
+    """Key -> the number of its column among different keys; and where keys come again, the numbers of all columns."""
     if bool(ints) == bool(strings):
         raise k.DefinitionError("expected exactly one of int64_vocabulary and string_vocabulary")
-    return {key: i for i, key in enumerate(ints or strings or ())}
+    keys = ints or strings or ()
+    columns = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    return columns, None if len(columns) == len(keys) else np.array([columns[key] for key in keys])
 
 
 @host_op("DictVectorizer", 1, domain=DOMAIN, infer=_vector_type, reason=_REASON)
@@ -88,7 +91,7 @@ def dict_vectorizer(
 ) -> np.ndarray:  # fmt: skip
     """A row per map: each value in the column of its key, zeros (empty strings) elsewhere. Keys outside the vocabulary, which
     a vectoriser did not see when it was fitted, have no column."""
-    columns = _columns(int64_vocabulary, string_vocabulary)
+    columns, again = _columns(int64_vocabulary, string_vocabulary)
     maps = [X] if isinstance(X, Mapping) else list(X)
     dtype = _value_type(next((v for m in maps for v in m.values()), 0.0))
     out = np.full((len(maps), len(columns)), "" if dtype is object else 0, dtype)
@@ -97,7 +100,7 @@ def dict_vectorizer(
             column = columns.get(key)
             if column is not None:
                 row[column] = value
-    return out
+    return out if again is None else out[:, again]
 
 
 def _value_type(value: Any) -> Any:

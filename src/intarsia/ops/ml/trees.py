@@ -230,7 +230,13 @@ def _rows(X: TensorType) -> Dim | None:
     return None if shape is None else shape[0] if len(shape) == 2 else 1
 
 
+def _check_targets(count: int) -> None:
+    if not 1 <= count < 1 << 31:
+        raise k.DefinitionError(f"n_targets is {count}; expected 1 to {(1 << 31) - 1}")
+
+
 def _regressor_type(X: TensorType, *, n_targets: int = 1) -> TensorType:
+    _check_targets(n_targets)
     rows = _rows(X)
     return TensorType(DType.FLOAT, None if rows is None else (rows, n_targets))
 
@@ -245,6 +251,7 @@ def _classifier_types(
 
 
 def _ensemble_type(X: TensorType, *, n_targets: int = 1) -> TensorType:
+    _check_targets(n_targets)
     rows = _rows(X)
     return TensorType(X.dtype, None if rows is None else (rows, n_targets))
 

@@ -331,7 +331,7 @@ def attention(node: Node, inference: Inference) -> Template | None:
     heads = (a.get("q_num_heads"), a.get("kv_num_heads"), a.get("kv_num_heads"))
     return _matched(
         node, inference, heads, spec, _Positions(3, (4, 5), 6), scale=a.get("scale"), softcap=a.get("softcap", 0.0),
-        left=left if left >= 0 else UNBOUNDED, right=right if right >= 0 else UNBOUNDED,
+        left=min(left, UNBOUNDED) if left >= 0 else UNBOUNDED, right=min(right, UNBOUNDED) if right >= 0 else UNBOUNDED,
     )  # fmt: skip
 
 
@@ -357,7 +357,7 @@ def grouped_attention(node: Node, inference: Inference) -> Template | None:
     spec = AttentionSpec(bounded=causal or left >= 0, softcap=a["softcap"] > 0, lengths=DType.INT64, trailing=True)
     return _matched(
         node, inference, (a["num_heads"], None, None), spec, _Positions(4, (5, 6), 3), mixed=True, scale=a["scale"] or None,
-        softcap=a["softcap"], left=left if left >= 0 else UNBOUNDED, right=0 if causal else UNBOUNDED,
+        softcap=a["softcap"], left=min(left, UNBOUNDED) if left >= 0 else UNBOUNDED, right=0 if causal else UNBOUNDED,
     )  # fmt: skip
 
 

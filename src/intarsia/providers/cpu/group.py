@@ -22,6 +22,7 @@ from intarsia.kernel.rewrite import as_scalar, inputs_of, substitute
 from intarsia.ops.infer import Inference, resolve_version
 from intarsia.ops.integers import DOMAIN as INTEGERS
 from intarsia.ops.registry import Registry
+from intarsia.plan.constraints import WINDOWS_APART
 from intarsia.providers.cpu.split import split_definition
 from intarsia.providers.cpu.template import Template, template_for
 from intarsia.records import dataclass
@@ -140,6 +141,8 @@ class _Grouper:
         record = resolve_version(self.graph, node, self.registry)
         if record is not None and record.host:
             return self._templated(node) or Group({}, [node], host=record.reason)
+        if WINDOWS_APART in node.attributes:
+            return Group({}, [node], host="its window may be larger than a map whose size only a run computes")
         if key in self.inference.unknown or key not in self.inference.traces:
             drawn = self._templated(node) if node.op_type == "Dropout" else None
             return drawn or Group(

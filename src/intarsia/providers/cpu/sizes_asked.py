@@ -9,10 +9,8 @@ from typing import Any
 from intarsia.graph.dims import Expr, is_nonnegative, product
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.infer import Inference
-from intarsia.ops.spatial import may_be_clipped
-from intarsia.plan.constraints import Constraint
-
-_POOLS = frozenset("MaxPool AveragePool LpPool NhwcMaxPool MaxpoolWithMask QLinearAveragePool".split())
+from intarsia.ops.spatial import CLIPPED, may_be_clipped
+from intarsia.plan.constraints import WINDOWS_APART, Constraint
 
 
 def sizes_asked(inference: Inference) -> Iterator[Constraint]:
@@ -53,8 +51,8 @@ def _windows(inference: Inference) -> Iterator[Constraint]:
     """That maps are at least as large as the windows of pools over them (`ops.spatial.place_windows`, clipped)."""
     for node in inference.graph.nodes:
         given: Any = node.attributes
-        kind = inference.types.get(node.inputs[0]) if node.op_type in _POOLS else None
-        if not isinstance(kind, TensorType) or kind.shape is None:
+        kind = inference.types.get(node.inputs[0]) if node.op_type in CLIPPED else None
+        if not isinstance(kind, TensorType) or kind.shape is None or WINDOWS_APART in given:
             continue
         inner = node.domain == "intarsia.channels_last" or node.op_type.startswith("Nhwc") or given.get("channels_last", 0)
         extents = kind.shape[1:-1] if inner else kind.shape[2:]

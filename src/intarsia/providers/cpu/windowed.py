@@ -106,7 +106,7 @@ def _over(kind: TensorType, groups: Sequence[Sequence[int]]) -> TensorType:
 def kernel_shape(node: Node, types: Sequence[TensorType | None]) -> tuple[int, ...]:
     """The window's sizes."""
     given: Any = node.attributes.get("kernel_shape")
-    if given is None:
+    if not given:
         weights = types[1]
         assert weights is not None and weights.shape is not None
         given = weights.shape[2:]
