@@ -153,7 +153,9 @@ def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert get_cache().put("abc", b"x" * 1000)
     assert main(["cache", "info"]) == 0
     assert f"{own_cache}: 1 entries, 0.0 MB" in capsys.readouterr().out
-    next(p for p in own_cache.rglob("abc")).write_bytes(b"damaged")
+    broken = next(own_cache.rglob("abc"))
+    broken.chmod(0o600)
+    broken.write_bytes(b"damaged")
     assert main(["cache", "verify"]) == 0
     assert "1 damaged entries removed" in capsys.readouterr().out
     assert get_cache().put("abc", b"x" * 1000)

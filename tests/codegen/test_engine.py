@@ -162,6 +162,7 @@ def test_damaged_cache_is_compiled_anew(engine: Engine, tmp_path: Path) -> None:
     kernel = scale_kernel(2.0)
     engine.load([kernel, scale_kernel(3.0)])
     for path in tmp_path.rglob("*-*"):
+        path.chmod(0o600)
         path.write_bytes(path.read_bytes()[:-3] + b"???")
     fresh = Engine(Target.host(), DiskCache(tmp_path))
     x = np.ones(3, np.float32)

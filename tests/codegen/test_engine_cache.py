@@ -41,6 +41,7 @@ def test_damage_is_found_and_removed(tmp_path: Path, damage, caplog: pytest.LogC
     cache = DiskCache(tmp_path)
     cache.put("key", b"a long enough payload")
     (path,) = files(tmp_path)
+    path.chmod(0o600)
     path.write_bytes(damage(path.read_bytes()))
     with caplog.at_level(logging.WARNING, "intarsia"):
         assert cache.get("key") is None
@@ -54,7 +55,9 @@ def test_verify_removes_damaged_entries(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path)
     cache.put("good", b"1")
     cache.put("poor", b"2")
-    next(path for path in files(tmp_path) if path.name == "poor").write_bytes(b"rubbish")
+    poor = next(path for path in files(tmp_path) if path.name == "poor")
+    poor.chmod(0o600)
+    poor.write_bytes(b"rubbish")
     assert cache.verify() == ["poor"]
     assert [entry.key for entry in cache.entries()] == ["good"]
 

@@ -40,6 +40,7 @@ def test_written_once_for_all_processes(tmp_path: Path) -> None:
     assert [(t.symbol, t.ir, t.effort) for t in again] == [(t.symbol, t.ir, t.effort) for t in texts[:3]]
     assert len({t.ir for t in again}) == 2
     for path in tmp_path.rglob("text-*"):
+        path.chmod(0o600)
         path.write_bytes(path.read_bytes()[:-2])
     assert kept(write)(2).ir == texts[1].ir
     assert written[3:] == [(2, "all")]

@@ -60,6 +60,7 @@ def test_looking_is_no_use(tmp_path: Path) -> None:
     assert store.peek("start-abc") == b"x"
     warm_starts(store)
     assert path.stat().st_mtime == 1000.0
+    path.chmod(0o600)
     path.write_bytes(b"damaged")
     assert store.peek("start-abc") is None
     assert path.exists()

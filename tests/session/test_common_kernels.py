@@ -65,6 +65,7 @@ def test_damaged_entries_are_compiled_again(monkeypatch: pytest.MonkeyPatch, tmp
     count = common_kernels.compile_common()
     entries = [p for p in (tmp_path / "cache").rglob("*-*") if p.is_file() and p.name.startswith(("obj-", "pack-"))]
     for path in entries:
+        path.chmod(0o600)
         path.write_bytes(path.read_bytes()[:-1])
     engine = get_engine()
     engine._addresses.clear()

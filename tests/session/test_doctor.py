@@ -121,7 +121,9 @@ def test_packages_that_get_along() -> None:
 def test_a_damaged_cache(own_cache: Path) -> None:
     assert get_cache().put("whole", b"x" * 100)
     assert get_cache().put("broken", b"x" * 100)
-    next(own_cache.rglob("broken")).write_bytes(b"damaged")
+    broken = next(own_cache.rglob("broken"))
+    broken.chmod(0o600)
+    broken.write_bytes(b"damaged")
     found = doctor()
     assert (found.cache["entries"], found.cache["damaged"]) == (2, 1)
     assert problems(found)["damaged-cache"].suggestion == "intarsia cache verify"

@@ -108,6 +108,7 @@ def test_a_block_that_is_not_whole_is_none_and_kept_anew(tmp_path: Path, harm: s
         assert layout is not None
         assert kept_weights.block(cache, layout) is not None
     victim = max(tmp_path.rglob("weights-*"), key=lambda path: path.stat().st_size)
+    victim.chmod(0o600)
     victim.unlink() if harm == "missing" else victim.write_bytes(harmed(victim.read_bytes(), harm))
     assert kept_weights.block(cache, layout) is None
     again = kept_weights.keep(cache, parts)

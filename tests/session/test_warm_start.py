@@ -279,11 +279,13 @@ def test_a_logger_at_debug_gets_the_placement_of_a_session_that_is_compiled(
 def test_damaged_entries_are_made_anew(model_file: Path, tmp_path: Path) -> None:
     ort.InferenceSession(model_file)
     for path in (tmp_path / "cache").rglob("start-*"):
+        path.chmod(0o600)
         path.write_bytes(path.read_bytes()[:-5] + b"wrong")
     session = ort.InferenceSession(model_file)
     assert not is_warm(session)
     check(session)
     for path in (tmp_path / "cache").rglob("weights-*"):
+        path.chmod(0o600)
         path.write_bytes(path.read_bytes()[:-5])
     check(ort.InferenceSession(model_file))
 

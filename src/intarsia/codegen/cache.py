@@ -3,7 +3,7 @@
 One file per entry, `<directory>/<last two characters of the key>/<key>`: a header (magic, checksum, payload length) and the
 payload. Files are written beside their place and moved there atomically, so a reader sees a whole entry or none,
 whatever process dies when. An entry whose checksum is wrong is removed and reported as absent. Entries are never
-changed in place: a key is the hash of all that its payload depends on.
+changed in place, and their files may only be read: a key is the hash of all that its payload depends on.
 
 Directory: INTARSIA_CACHE_DIR, else the user's cache directory (XDG_CACHE_HOME/intarsia or ~/.cache/intarsia;
 ~/Library/Caches/intarsia on macOS; %LOCALAPPDATA%\\intarsia\\cache on Windows). INTARSIA_CACHE=0 turns it off.
@@ -65,6 +65,9 @@ _GUARDED = sum(getattr(os, name, 0) for name in ("O_BINARY", "O_NOFOLLOW", "O_NO
 _READ = os.O_RDONLY | _GUARDED
 _OPEN_TO_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _READ_ONLY = "INTARSIA_CACHE_READ_ONLY"
+# Nobody changes an entry in place, and one that is cut would end the processes which have it mapped. Windows could not replace
+# such a file.
+_ENTRY_MODE = 0o600 if os.name == "nt" else 0o400
 
 
 def cache_directory() -> Path:
@@ -306,7 +309,7 @@ class DiskCache:
             folder = os.path.dirname(path)
             make_folder(self._folder, folder)
             temporary = os.path.join(folder, f".tmp-{os.getpid()}-{os.urandom(8).hex()}")
-            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), _ENTRY_MODE)
             try:
                 with os.fdopen(handle, "wb", buffering=0) as file:
                     head = _HEADER.pack(_MAGIC, checksum or checksum_of(parts), nbytes)
