@@ -14,7 +14,7 @@ from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import lowest
 from intarsia.ops.operands import widened
 from intarsia.ops.registry import NodeContext, host_op, op
-from intarsia.ops.spatial import Windows, check_padding, per_axis, place_windows, slide
+from intarsia.ops.spatial import Windows, check_padding, cut_to, is_large, met, per_axis, place_windows, slide
 
 Ints = Sequence[int]
 
@@ -26,6 +26,7 @@ def max_pool(
 ) -> tuple[k.Tensor, k.Tensor | None]:  # fmt: skip
     _check_rank(X)
     windows = place_windows(X.shape[2:], tuple(kernel_shape), strides, pads, dilations, auto_pad, ceil_mode, clipped=True)
+    windows = cut_to(windows, X.shape[2:])
     view = slide(X, windows, lowest(X.dtype))
     axes = range(X.rank, view.rank)
     largest = k.reduce(view, "max", axes)
@@ -68,7 +69,7 @@ def average_pool(
     _check_rank(X)
     wide = widened(X)
     windows = place_windows(X.shape[2:], tuple(kernel_shape), strides, pads, dilations, auto_pad, ceil_mode, clipped=True)
-    total = k.reduce_sum(slide(wide, windows, 0), range(X.rank, 2 * X.rank - 2))
+    total = k.reduce_sum(slide(wide, cut_to(windows, X.shape[2:]), 0), range(X.rank, 2 * X.rank - 2))
     if windows.unpadded or (count_include_pad and not windows.ceil):
         return k.cast(total / float(math.prod(kernel_shape)), X.dtype)
     return k.cast(total / _window_counts(X, windows, bool(count_include_pad), wide.dtype), X.dtype)
@@ -80,6 +81,12 @@ def _window_counts(x: k.Tensor, windows: Windows, include_pad: bool, dtype: DTyp
     count: k.Tensor | None = None
     for i in range(spatial):
         low, high, extent = windows.low[i], windows.high[i], x.shape[2 + i]
+        if is_large(windows.sizes):
+            covered = met(windows, i, -low, extent + high) if include_pad else met(windows, i, 0, extent)
+            shape = [windows.out[i] if j == 2 + i else 1 for j in range(x.rank)]
+            along = k.reshape(k.cast(covered, dtype), shape)
+            count = along if count is None else count * along
+            continue
         inside = (
             k.full((extent + low + high,), 1, dtype) if include_pad else k.pad(k.full((extent,), 1, dtype), [low], [high], 0)
         )
@@ -101,6 +108,7 @@ def lp_pool(
 ) -> k.Tensor:  # fmt: skip
     _check_rank(X)
     windows = place_windows(X.shape[2:], tuple(kernel_shape), strides, pads, dilations, auto_pad, ceil_mode, clipped=True)
+    windows = cut_to(windows, X.shape[2:])
     return k.cast(_lp_norm(slide(widened(X), windows, 0), range(X.rank, 2 * X.rank - 2), p, False), X.dtype)
 
 

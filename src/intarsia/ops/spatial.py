@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from intarsia.graph.dims import Dim, dim_max, dim_min, floordiv, format_shape, is_nonnegative
 from intarsia.kernel import lang as k
@@ -148,6 +150,42 @@ def _fit(x: k.Tensor, windows: Windows, fill: k.Operand, first: int) -> k.Tensor
     more = [dim_max(c - d, 0) for c, d in zip(cover, x.shape[first:], strict=True)]
     x = k.pad(x, (0,) * x.rank, (*lead, *more), fill)
     return k.strided_slice(x, (0,) * x.rank, (1,) * x.rank, (*x.shape[:first], *cover))
+
+
+LARGE_WINDOW = 1 << 12  # elements: larger ones are cut to what of them meets the input
+
+
+def is_large(sizes: Sequence[Dim]) -> bool:
+    """Whether a window has so many elements that most of them may be border."""
+    return math.prod(n for n in sizes if isinstance(n, int)) > LARGE_WINDOW
+
+
+def cut_to(windows: Windows, extents: Sequence[Dim]) -> Windows:
+    """Large windows without the elements that meet no element of the input in any place: what is computed of a window is then
+    bounded by the input and the output, whatever its size is. For reductions to which the border adds nothing."""
+    if not is_large(windows.sizes):
+        return windows
+    sizes: list[Dim] = []
+    low: list[Dim] = []
+    high: list[Dim] = []
+    for i, extent in enumerate(extents):
+        spread, before = windows.dilations[i], windows.low[i]
+        reach = (windows.out[i] - 1) * windows.strides[i]  # from the first window to the last
+        first = dim_min(floordiv(dim_max(before - reach, 0), spread), windows.sizes[i] - 1)
+        last = dim_max(first, dim_min(windows.sizes[i] - 1, floordiv(extent - 1 + before, spread)))
+        sizes.append(last - first + 1)
+        low.append(before - first * spread)
+        high.append(dim_max(reach + (last - first) * spread + 1 - extent - low[-1], 0))
+    return replace(windows, sizes=tuple(sizes), low=tuple(low), high=tuple(high), ceil=True)
+
+
+def met(windows: Windows, axis: int, begin: Dim, end: Dim) -> k.Tensor:
+    """How many elements of each window along an axis lie from `begin` to before `end` of the input: int64 [out]."""
+    spread, size = windows.dilations[axis], windows.sizes[axis]
+    start = k.iota((windows.out[axis],), 0) * k.size(windows.strides[axis]) - k.size(windows.low[axis])
+    before = k.maximum(k.size(begin + spread - 1) - start, k.size(0)) / k.size(spread)
+    until = k.maximum(k.size(end + spread - 1) - start, k.size(0)) / k.size(spread)
+    return k.maximum(k.minimum(until, k.size(size)) - before, k.size(0))
 
 
 def per_axis(name: str, values: Sequence[int] | None, rank: int) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from intarsia.plan.step import Sizes
 SERIAL_ELEMENTS = 8192  # below this many elements a kernel is not worth waking other threads for
 
 
-def loop_shares(elements: Dim, primitives: int, size: Sizes) -> float:
-    """The work of a loop kernel, in times what is worth sharing; a primitive is taken for the work of a load and a store."""
-    return size(elements) * primitives / SERIAL_ELEMENTS
+def loop_shares(elements: Dim, primitives: int, inside: Dim, size: Sizes) -> float:
+    """The work of a loop kernel, in times what is worth sharing; a primitive is taken for the work of a load and a store, and
+    so is an element of the `inside` that reductions take."""
+    return (size(elements) * primitives + size(inside)) / SERIAL_ELEMENTS

@@ -466,7 +466,8 @@ class _Lowerer:
             kernel.text, tuple(names), (out,), moving(g.roots[out], buffers, tuple(kernel.sizes)).arguments,
             serial=Below(elements + _reduced(g.roots[out]), SERIAL_ELEMENTS) if work < SERIAL_ELEMENTS else None,
             label=_prefix(g), checked=kernel.checked, divides=place_of(g.divides) if g.divides is not None else "",
-            work=partial(loop_shares, elements, len(walk([g.roots[out]]))), chosen=_chosen_by_data(g.roots[out]),
+            work=partial(loop_shares, elements, len(walk([g.roots[out]])), _steps_inside(g.roots[out])),
+            chosen=_chosen_by_data(g.roots[out]),
         )  # fmt: skip
 
     def _template_steps(self, g: Group) -> list[Step]:
@@ -546,6 +547,9 @@ def _chosen_by_data(root: Tensor) -> tuple[str, ...]:
     return tuple(dict.fromkeys(leaf.attrs[0] for leaf in inputs_of(tables)))
 
 
+_SORTED = 16  # comparisons of an element, roughly
+
+
 def _reduced(root: Tensor) -> Dim:
     """How many elements the reductions of which only a run knows the sizes take."""
     taken = [t.args[0] for t in walk([root]) if t.prim in ("reduce", "argreduce")]
@@ -557,6 +561,19 @@ def _are_tame(numbers: np.ndarray, divide: bool) -> bool:
     """Whether sums of a few products of these and integers of 32 bits are finite, and quotients where they `divide`."""
     sizes = np.abs(numbers.astype(np.float64))
     return bool((sizes <= _TAME).all() and (not divide or (sizes >= 1 / _TAME).all()))  # not so for NaN
+
+
+def _steps_inside(root: Tensor) -> Dim:
+    """How many elements reductions, scans, products and sorts take for all elements of a kernel's result."""
+    total: Dim = 0
+    for t in walk([root]):
+        if t.prim in ("reduce", "argreduce", "scan"):
+            total = total + product(t.args[0].shape)
+        elif t.prim == "dot":
+            total = total + product((*t.shape, t.args[0].shape[-1]))
+        elif t.prim in ("sort", "argsort"):
+            total = total + product(t.shape) * _SORTED
+    return total
 
 
 def _constant_size(t: Tensor) -> int:

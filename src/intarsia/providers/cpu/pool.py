@@ -13,7 +13,9 @@ from intarsia.codegen.target import Target
 from intarsia.codegen.window import WindowSpec, window_operand
 from intarsia.graph.dims import Shape
 from intarsia.graph.model import Node, TensorType
+from intarsia.ops.spatial import is_large
 from intarsia.plan.step import Argument, Ref, Sizes, Step
+from intarsia.providers.cpu.loop_work import SERIAL_ELEMENTS
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, forms_of, tensor_types
 from intarsia.providers.cpu.windowed import (
     DTYPES,
@@ -36,7 +38,10 @@ _WIDEST_WINDOW = 64  # a line of the window is written out
 def pool(node: Node, inference: Inference) -> Template | None:
     """MaxPool and AveragePool."""
     made = windowed(node, inference, Pool)
-    if made is None or len([o for o in node.outputs if o]) != 1 or kernel_shape(node, made.types)[-1] > _WIDEST_WINDOW:
+    if made is None or len([o for o in node.outputs if o]) != 1:
+        return None
+    window = kernel_shape(node, made.types)
+    if window[-1] > _WIDEST_WINDOW or is_large(window):
         return None
     # ceil_mode adds windows; the kernel counts like ONNX from opset 19 on, which is what older models mean too
     return made
@@ -63,7 +68,7 @@ class Pool(Windowed):
         reads = (self.reads[0], *(o.name for o in operands))
         call = PoolCall(self.geometry(kernel), spec, target, counted, self.reads[0], out, tuple(operands))
         label = f"{operation} pool {'x'.join(map(str, kernel))}"
-        return [Step(pooling.kernel_text(spec, target), reads, (out,), call.arguments, label=label)]
+        return [Step(pooling.kernel_text(spec, target), reads, (out,), call.arguments, label=label, work=call.shares)]
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,11 @@ class PoolCall:
     @property
     def form(self) -> object:
         return self.geometry, self.spec, self.target, self.counted, forms_of(self.operands), self.x_place, self.y_place
+
+    def shares(self, size: Sizes) -> float:
+        """The work, in times what is worth sharing."""
+        elements = math.prod(size(d) for d in self.geometry.y) * math.prod(self.geometry.kernel)
+        return elements / SERIAL_ELEMENTS
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape, output = self.geometry.at(size), tuple(size(d) for d in self.geometry.y[1:-1])

@@ -1,0 +1,168 @@
+"""Windows far larger than their input: what is computed is bounded by the data, and values are those of whole windows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import intarsia as ort
+from intarsia.errors import RunTimeout
+from intarsia.graph.dtypes import DType
+from intarsia.kernel import lang as k
+from intarsia.ops.spatial import cut_to, place_windows, slide
+
+PROVIDERS = ("CPUExecutionProvider", "ReferenceExecutionProvider")
+GIANT, HALF = 2**31 - 1, 2**30
+FLOAT = TensorProto.FLOAT
+rng = np.random.default_rng(5)
+
+
+def model(
+    op: str, shape: list[Any], rank: int, outputs: int = 1, domain: str = "", kind: int = FLOAT, **attributes: Any
+) -> bytes:
+    names = ["y", "i"][:outputs]
+    node = helper.make_node(op, ["x"], names, domain=domain, **attributes)
+    kinds = [kind, TensorProto.INT64]
+    made = [helper.make_tensor_value_info(n, t, [None] * rank) for n, t in zip(names, kinds, strict=False)]
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", kind, shape)], made)
+    imports = [helper.make_opsetid("", 22), helper.make_opsetid("com.microsoft", 1)]
+    data: bytes = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+    return data
+
+
+def places(n: int, size: int, stride: int, dilation: int, low: int, out: int) -> list[list[int]]:
+    """For each window along an axis the places of the input that it meets."""
+    found = []
+    for i in range(out):
+        start = i * stride - low
+        first = max(0, -(start // dilation))
+        last = min(size, (n - 1 - start) // dilation + 1)
+        found.append([start + j * dilation for j in range(first, last) if 0 <= start + j * dilation < n])
+    return found
+
+
+def pooled(x: np.ndarray, op: str, sizes: list[int], strides: list[int], dilations: list[int], low: list[int], out: list[int],
+           counted: list[list[int]] | None = None, p: int = 2) -> np.ndarray:  # fmt: skip
+    """In float64, window by window. `counted`: for each axis how many elements a window counts; None: those that it meets."""
+    axes = [places(*each) for each in zip(x.shape[2:], sizes, strides, dilations, low, out, strict=True)]
+    made = np.zeros((*x.shape[:2], *out))
+    for place in np.ndindex(*out):
+        met = [a[i] for a, i in zip(axes, place, strict=True)]
+        flat = x.astype(np.float64)[np.ix_(range(x.shape[0]), range(x.shape[1]), *met)].reshape(*x.shape[:2], -1)
+        if op == "MaxPool":
+            value = flat.max(-1, initial=-np.inf)
+        elif op == "LpPool":
+            value = (np.abs(flat) ** p).sum(-1) ** (1 / p)
+        else:
+            count = flat.shape[-1] if counted is None else math.prod(c[i] for c, i in zip(counted, place, strict=True))
+            value = flat.sum(-1) / np.float64(count)
+        made[(..., *place)] = value
+    return made
+
+
+CASES = [
+    ([8], {"kernel_shape": [GIANT], "pads": [HALF, HALF]}, [1], [1], [HALF], [10]),
+    ([8], {"kernel_shape": [GIANT], "pads": [HALF, HALF], "strides": [4]}, [4], [1], [HALF], [3]),
+    ([8], {"kernel_shape": [5001], "pads": [5000, 5000], "dilations": [2]}, [1], [2], [5000], [8]),
+    ([7], {"kernel_shape": [6001], "pads": [6000, 6000], "strides": [5]}, [5], [1], [6000], [1202]),
+    ([5, 6], {"kernel_shape": [3001, 4], "pads": [3000, 2, 3000, 3]}, [1, 1], [1, 1], [3000, 2], [3005, 8]),
+    ([5, 6], {"kernel_shape": [GIANT, GIANT], "pads": [HALF] * 4}, [1, 1], [1, 1], [HALF, HALF], [7, 8]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+@pytest.mark.parametrize("case", range(len(CASES)))
+@pytest.mark.parametrize("known", [True, False])
+def test_pools(case: int, op: str, provider: str, known: bool) -> None:
+    extents, attributes, strides, dilations, low, out = CASES[case]
+    shape = [1, 2, *extents] if known else ["n", 2, *(f"d{i}" for i in range(len(extents)))]
+    x = rng.standard_normal((1, 2, *extents)).astype(np.float32)
+    (y,) = ort.InferenceSession(model(op, shape, 2 + len(extents), **attributes), providers=[provider]).run(None, {"x": x})
+    expected = pooled(x, op, attributes["kernel_shape"], strides, dilations, low, out)
+    assert y.shape == expected.shape
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_a_border_that_counts(provider: str) -> None:
+    """What ceil_mode's last window has beyond the border does not count."""
+    x = rng.standard_normal((1, 1, 9)).astype(np.float32)
+    attributes = {"kernel_shape": [5000], "pads": [4990, 4995], "strides": [3], "count_include_pad": 1}
+    for ceil in (0, 1):
+        session = ort.InferenceSession(model("AveragePool", [1, 1, 9], 3, ceil_mode=ceil, **attributes), providers=[provider])
+        (y,) = session.run(None, {"x": x})
+        counted = [[min(5000, 9 + 4990 + 4995 - 3 * i) for i in range(y.shape[2])]]
+        expected = pooled(x, "AveragePool", [5000], [3], [1], [4990], [y.shape[2]], counted)
+        np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-8)
+        assert y.shape[2] == 1665 + ceil
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_positions_of_the_largest(provider: str) -> None:
+    x = rng.standard_normal((2, 2, 4, 3)).astype(np.float32)
+    attributes = {"kernel_shape": [GIANT, 3], "pads": [HALF, 1, HALF, 1]}
+    for order in (0, 1):
+        session = ort.InferenceSession(
+            model("MaxPool", [2, 2, 4, 3], 4, 2, storage_order=order, **attributes), providers=[provider]
+        )
+        y, i = session.run(None, {"x": x})
+        flat = (x if order == 0 else x.transpose(0, 1, 3, 2)).reshape(-1)
+        np.testing.assert_array_equal(flat[i], y)
+        expected = pooled(x, "MaxPool", [GIANT, 3], [1, 1], [1, 1], [HALF, 1], list(y.shape[2:]))
+        np.testing.assert_array_equal(y, expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_bytes_and_channels_last(provider: str) -> None:
+    x = rng.integers(0, 255, (1, 5, 6, 2), np.uint8)
+    attributes = {"kernel_shape": [GIANT, GIANT], "pads": [HALF] * 4}
+    data = model("NhwcMaxPool", [1, 5, 6, 2], 4, domain="com.microsoft", kind=TensorProto.UINT8, **attributes)
+    (y,) = ort.InferenceSession(data, providers=[provider]).run(None, {"x": x})
+    assert y.shape == (1, 7, 8, 2)
+    expected = pooled(x.transpose(0, 3, 1, 2), "MaxPool", [GIANT] * 2, [1, 1], [1, 1], [HALF] * 2, [7, 8])
+    np.testing.assert_array_equal(y, np.maximum(expected, 0).transpose(0, 2, 3, 1))
+
+
+def test_windows_meet_what_they_met() -> None:
+    """Of each window every element of the input, once, whatever its stride, dilation and border are."""
+    for _ in range(200):
+        n, d, s = (int(v) for v in rng.integers(1, [12, 4, 5]))
+        size = int(rng.integers(5000, 9000))
+        low, high = (int(v) for v in rng.integers(0, (size - 1) * d, 2, endpoint=True))
+        if n + low + high < (size - 1) * d + 1:
+            continue
+        windows = place_windows((n,), (size,), (s,), (low, high), (d,), clipped=True)
+        windows = place_windows((n,), (size,), (s * max(1, windows.out[0] // 20),), (low, high), (d,), clipped=True)  # type: ignore[operator]
+        cut = cut_to(windows, (n,))
+        view = slide(k.input(0, DType.FLOAT, (1, 1, n)), cut, 0)
+        assert view.shape[2] == windows.out[0]
+        reach = (windows.out[0] - 1) * windows.strides[0]  # type: ignore[operator]
+        assert cut.sizes[0] <= (n + reach) // d + 2  # type: ignore[operator]
+        first = (windows.low[0] - cut.low[0]) // d  # type: ignore[operator]
+        for i in range(windows.out[0]):  # type: ignore[call-overload]
+            begin = i * windows.strides[0] - low
+            met = [j for j in range(max(0, -begin // d), min(size, (n - begin) // d + 1)) if 0 <= begin + j * d < n]
+            assert all(first <= j < first + cut.sizes[0] for j in met)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("kind", ["MatMul", "LRN"])
+def test_long_kernels_end_in_time(kind: str) -> None:
+    """By slices, whose number is that of the elements that sums take, not of those that they make."""
+    if kind == "MatMul":
+        graph = helper.make_graph(
+            [helper.make_node("MatMul", ["x", "x"], ["y"])], "g",
+            [helper.make_tensor_value_info("x", TensorProto.INT64, [None, None])],
+            [helper.make_tensor_value_info("y", TensorProto.INT64, [None, None])],
+        )  # fmt: skip
+        data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10).SerializeToString()
+        x = np.ones((12_000, 12_000), np.int64)
+    else:
+        data, x = model("LRN", [1, 400_000, 1, 1], 4, size=799_999), np.ones((1, 400_000, 1, 1), np.float32)
+    session = ort.InferenceSession(data)
+    with pytest.raises(RunTimeout):
+        session.run(None, {"x": x}, timeout=0.2)
