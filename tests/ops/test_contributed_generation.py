@@ -255,3 +255,25 @@ def test_penalties_that_are_no_numbers(penalty: float) -> None:
     proto, feeds = model("BeamSearch", [PROMPTS, i32(9), None, i32(3), i32(2), number, number], [INT32, FLOAT])
     sequences, scores = intarsia.InferenceSession(proto).run(None, feeds)
     assert (sequences.shape, scores.shape) == ((3, 2, 9), (3, 2))
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_without_optimisation(provider: str) -> None:
+    """Nothing infers the decoder then: its nodes are still of the versions that the model imports."""
+    proto, feeds = model("GreedySearch", [PROMPTS, i32(9)], [INT32])
+    options = intarsia.SessionOptions()
+    options.graph_optimization_level = intarsia.GraphOptimizationLevel.ORT_DISABLE_ALL
+    (found,) = intarsia.InferenceSession(proto, options, providers=[provider]).run(None, feeds)
+    np.testing.assert_array_equal(found, intarsia.InferenceSession(proto).run(None, feeds)[0])
+
+
+@pytest.mark.parametrize("level", ["ORT_DISABLE_ALL", "ORT_ENABLE_ALL"])
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_a_result_that_nothing_computes(provider: str, level: str) -> None:
+    graph = decoder(0)
+    graph.output[1].name = "nothing"
+    proto, _ = model("GreedySearch", [PROMPTS, i32(9)], [INT32], decoder=graph)
+    options = intarsia.SessionOptions()
+    options.graph_optimization_level = getattr(intarsia.GraphOptimizationLevel, level)
+    with pytest.raises(InvalidGraph, match="nothing computes the graph output 'nothing'"):
+        intarsia.InferenceSession(proto, options, providers=[provider])

@@ -135,12 +135,11 @@ def optimize(
         from intarsia.ops import registry as all_operators
 
         registry = all_operators()
+    verify(graph)
     if gradients.has_gradient(graph):
-        verify(graph)
         graph = gradients.expand_gradients(inline.inline_functions(graph, registry), registry)
     if level is GraphOptimizationLevel.ORT_DISABLE_ALL:
         return OptimizeResult(_versions_in_bodies(inline.inline_functions(graph, registry), registry), nodes_before=before)
-    verify(graph)
     log: dict[str, list[str]] = {}
     session = _Session(level, disabled, enabled, registry, log, limit)
     optimized = session.optimize(graph, None)
