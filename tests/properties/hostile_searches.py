@@ -68,9 +68,9 @@ def _graphs(mode: str) -> tuple[onnx.GraphProto | None, onnx.GraphProto]:
     return (None, _decoder()) if mode == "decoder" else graphs(mode)
 
 
-def case_of(rng: random.Random) -> Case:
-    """A search with some things changed."""
-    op = rng.choice(sorted(OPERATORS))
+def case_of(rng: random.Random, drawn: bool = True) -> Case:
+    """A search with some things changed. `drawn`: or one whose tokens are drawn."""
+    op = rng.choice(sorted(set(OPERATORS) - (set() if drawn else {"Sampling"})))
     mode = rng.choice(OPERATORS[op])
     encoder, decoder = (onnx.GraphProto.FromString(g.SerializeToString()) if g is not None else None for g in _graphs(mode))
     assert decoder is not None
