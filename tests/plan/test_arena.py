@@ -2,14 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from intarsia.plan.arena import ALIGNMENT, align, place
+from intarsia.plan.arena import ALIGNMENT, _Lives, _Placed, align, place
+
+
+def opcodes(call: Callable[[], object]) -> int:
+    """How many instructions of Python a call takes: its work, whatever else the machine does."""
+    count = 0
+
+    def trace(frame: Any, event: str, _: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("nbytes", [4096, 1 << 20])
+def test_a_chain_is_placed_in_time_by_its_length(threads: int, nbytes: int) -> None:
+    def work(count: int) -> int:
+        chain = [(nbytes, i, i + 1) for i in range(count)]
+        return opcodes(lambda: place(chain, threads))
+
+    few, many = work(500), work(2000)
+    assert many < 5.5 * few  # by the length, and a logarithm
+
+
+def alive_one_by_one(placed: list[_Placed], first: int, last: int) -> list[_Placed]:
+    return sorted(p for p in placed if p.first <= last and first <= p.last)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 40), st.integers(0, 20)), max_size=60))
+def test_those_alive_are_found(drawn: list[tuple[int, int, int]]) -> None:
+    lifetimes = [(n, first, first + more) for n, first, more in drawn]
+    lives, placed = _Lives(lifetimes), list[_Placed]()
+    for n, first, last in lifetimes:
+        assert lives.alive(first, last) == alive_one_by_one(placed, first, last)
+        one = _Placed(n, n + 64, first, last)
+        lives.add(one)
+        placed.append(one)
+
 
 LIFETIME = st.tuples(st.integers(0, 3000), st.integers(0, 12), st.integers(0, 6)).map(lambda t: (t[0], t[1], t[1] + t[2]))
 THREADS = st.sampled_from([1, 2, 3, 8, 64])

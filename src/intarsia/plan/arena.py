@@ -9,7 +9,8 @@ shares most.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,45 @@ class _Placed(NamedTuple):
     last: int
 
 
+class _Lives:
+    """Buffers that were placed, found by when they live: in time by how many are found, not by how many there are."""
+
+    def __init__(self, lifetimes: Sequence[tuple[int, int, int]]) -> None:
+        self._firsts = sorted({first for _, first, _ in lifetimes})
+        self._begun: list[list[_Placed]] = [[] for _ in self._firsts]  # by when they begin
+        # A tree over these times, root 1, leaves behind `_leaves`: a buffer is at the few nodes that cover its life together.
+        self._leaves = 1 << max(0, len(self._firsts) - 1).bit_length()
+        self._covering: list[list[_Placed]] = [[] for _ in range(2 * self._leaves)]
+
+    def add(self, placed: _Placed) -> None:
+        begin, end = self._between(placed.first, placed.last)
+        self._begun[begin].append(placed)
+        low, high = begin + self._leaves, end + self._leaves
+        while low < high:
+            if low & 1:
+                self._covering[low].append(placed)
+                low += 1
+            if high & 1:
+                high -= 1
+                self._covering[high].append(placed)
+            low, high = low >> 1, high >> 1
+
+    def alive(self, first: int, last: int) -> list[_Placed]:
+        """Those that live at some time from `first`, at which one of `lifetimes` begins, to `last`; in order of offset."""
+        begin, end = self._between(first, last)
+        found, node = [], begin + self._leaves
+        while node:
+            found += self._covering[node]
+            node >>= 1
+        for begun in self._begun[begin + 1 : end]:
+            found += begun
+        return sorted(found)
+
+    def _between(self, first: int, last: int) -> tuple[int, int]:
+        begin = bisect_left(self._firsts, first)
+        return begin, max(begin + 1, bisect_right(self._firsts, last))
+
+
 def place(lifetimes: Sequence[tuple[int, int, int]], threads: int = 1) -> tuple[list[int], int]:
     """Offsets in bytes for buffers given as (nbytes, first step, last step), and the bytes needed in all.
 
@@ -48,13 +88,14 @@ def place(lifetimes: Sequence[tuple[int, int, int]], threads: int = 1) -> tuple[
 
 def _placed(lifetimes: Sequence[tuple[int, int, int]], threads: int, limit: int) -> tuple[list[int], int]:
     offsets = [0] * len(lifetimes)
-    placed: list[_Placed] = []  # in order of offset
+    placed = _Lives(lifetimes)
+    spans: Counter[tuple[int, int]] = Counter()  # where buffers lie: many in the same place
     used: dict[int, list[int]] = {}  # by size, where a buffer lies among no shares of other threads: so do others of its size
     total = 0
     for i in sorted(range(len(lifetimes)), key=lambda n: -lifetimes[n][0]):
         nbytes, first, last = lifetimes[i]
         size = max(align(nbytes), ALIGNMENT)
-        alive = [p for p in placed if p.first <= last and first <= p.last]
+        alive = placed.alive(first, last)
         if threads == 1 or size < _WORTH:
             at = next(_gaps(size, alive, limit))[0]
         else:
@@ -62,12 +103,14 @@ def _placed(lifetimes: Sequence[tuple[int, int, int]], threads: int, limit: int)
             free = (at for at in known if all(p.end <= at or at + size <= p.start for p in alive))
             at = next(free, -1)
             if at < 0:
-                others = {(p.start, p.end) for p in placed if p.last < first or last < p.first}
+                of_alive = Counter((p.start, p.end) for p in alive)
+                others = {span for span, count in spans.items() if count > of_alive[span]}
                 price, at = _on_shares(size, list(_gaps(size, alive, limit)), others, threads, total, limit)
                 if not price and at not in known:
                     known.append(at)
         offsets[i] = at
-        insort(placed, _Placed(at, at + size, first, last))
+        placed.add(_Placed(at, at + size, first, last))
+        spans[at, at + size] += 1
         total = max(total, at + size)
     return offsets, total
 

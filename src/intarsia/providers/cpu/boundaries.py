@@ -16,7 +16,7 @@ from intarsia.graph.dims import Expr, Shape, evaluate, format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.plan.constraints import ElementsApart
 from intarsia.plan.segment import Segment
-from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep
+from intarsia.providers.cpu.executable import Executable
 
 
 class Wanted(NamedTuple):
@@ -55,11 +55,6 @@ class Wanted(NamedTuple):
 
 def wanted(executable: Executable, segment: Segment) -> tuple[Wanted, ...]:
     """What a segment reads that Python makes: operators, and loops whose results' types may be only declared."""
-    made = {
-        name: f"node {u.node.name!r} ({u.node.qualified_op})"
-        for u in executable.units
-        if isinstance(u, (HostStep, LoopStep))
-        for name in u.node.outputs
-    }
-    found = ((i, n, segment.buffers[n]) for i, n in enumerate(segment.inputs) if n in made)
-    return tuple([Wanted(i, n, made[n], b.dtype.numpy, b.shape) for i, n, b in found])
+    made = executable.made_by_python
+    found = ((i, n, made[n], segment.buffers[n]) for i, n in enumerate(segment.inputs) if n in made)
+    return tuple([Wanted(i, n, f"node {m.name!r} ({m.qualified_op})", b.dtype.numpy, b.shape) for i, n, m, b in found])

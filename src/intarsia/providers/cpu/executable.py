@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -121,6 +122,11 @@ class Executable:
     def nested(self) -> list[Executable]:
         """This and the bodies of its loops, and theirs."""
         return [self, *(inner for loop in self.loops() for inner in loop.body.nested())]
+
+    @cached_property
+    def made_by_python(self) -> dict[str, Node]:
+        """Values that operators of Python, and loops, make, each with its node."""
+        return {n: unit.node for unit in self.units if isinstance(unit, (HostStep, LoopStep)) for n in unit.node.outputs}
 
     def kernels(self) -> dict[str, KernelText]:
         """All that it calls, by symbol."""
