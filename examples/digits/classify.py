@@ -48,6 +48,7 @@ def main() -> int:
     parser.add_argument("images", nargs="*", type=Path, help="pictures of one digit, white on black (default: the samples)")
     parser.add_argument("--provider", default="CPUExecutionProvider")
     options = parser.parse_args()
+    sys.stdout.reconfigure(encoding="utf-8")  # a pipe on Windows has another one, which lacks shades
     samples = not options.images
     paths = sorted((HERE / "images").glob("*.png")) if samples else options.images
     labels = json.loads((HERE / "images" / "labels.json").read_text(encoding="utf-8")) if samples else {}

@@ -36,6 +36,9 @@ from intarsia.providers.cpu import program, saved  # noqa: F401 # the same
 from intarsia.records import dataclass
 from intarsia.visible import get_logger
 
+if sys.platform == "win32":
+    from intarsia.windows_files import changed_ns
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -335,11 +338,9 @@ def _identity_of(path: str | os.PathLike[str], status: os.stat_result) -> tuple[
 
 
 def _changed_ns(path: str | os.PathLike[str], status: os.stat_result) -> int:
-    if sys.platform != "win32":
-        return status.st_ctime_ns
-    from intarsia.windows_files import changed_ns
-
-    return changed_ns(path)
+    if sys.platform == "win32":
+        return changed_ns(path)
+    return status.st_ctime_ns
 
 
 def is_unchanged(source: Any, before: tuple[int, ...] | None, key: str = "") -> bool:

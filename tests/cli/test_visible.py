@@ -200,3 +200,17 @@ def test_visible() -> None:
     assert visible("a\tb\nc") == r"a\tb\nc"
     assert visible_lines("a\tb\nc\x1b") == "a\tb\nc\\x1b"
     assert visible("\U000e0001\ud800") == r"\U000e0001\ud800"
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
+def test_names_that_the_output_cannot_encode(encoding: str, tmp_path: Path) -> None:
+    """As in a pipe on Windows, or in the locale C."""
+    path = tmp_path / "日本.onnx"
+    onnx.save(model_of("日→"), path)
+    env = {**os.environ, "PYTHONPATH": str(Path(ort.__file__).parents[1]), "PYTHONIOENCODING": encoding, "COLUMNS": "200"}
+    for command in (["run", str(path), "-p", "ReferenceExecutionProvider"], ["check", str(path)], ["run", f"{path}.absent"]):
+        done = subprocess.run([sys.executable, "-m", "intarsia", *command], capture_output=True, env=env, check=False)
+        out, err = done.stdout.decode(encoding), done.stderr.decode(encoding)
+        assert done.returncode == (1 if command[1].endswith("absent") else 0), err
+        assert "Traceback" not in err
+        assert ("日" if encoding == "utf-8" else "\\u65e5") in out + err

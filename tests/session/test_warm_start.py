@@ -120,7 +120,7 @@ print(answer)
 ROOT = (
     "background config_keys direct enums errors faults feeds forks interop kept_weights log machine maker options records "
     "session session_api session_debug session_reports signature size_branches visible warm"
-).split()
+).split() + ["windows_files"] * (sys.platform == "win32")
 OF_PACKAGES = {
     "codegen": "cache cores executable_memory fingerprint image tables target tile_permission",
     "device": "memory",

@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 the model, a provider or a run failed; 2 the command was n
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
@@ -22,4 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"intarsia: the command line needs {error.name}: pip install 'intarsia[cli]'", file=sys.stderr)
         return MISSING_EXTRA
+    for stream in (sys.stdout, sys.stderr):  # names of models in what a pipe on Windows, or another locale, cannot write
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
     return run_command(arguments)
