@@ -368,5 +368,6 @@ def is_unchanged(source: Any, before: tuple[int, ...] | None, key: str = "") -> 
 def _is_settled(state: tuple[int, ...]) -> bool:
     """Whether a file of this identity did not change just now: its clock may not tick between two changes. That of file
     systems which know whole seconds only may belong to another machine, besides, and differ from ours."""
-    coarse = all(when % 1_000_000_000 == 0 for when in state[3:])
-    return time.time() - max(state[3:]) / 1e9 > (_COARSE_SECONDS if coarse else _SETTLED_SECONDS)
+    written, changed = state[3:]
+    age = time.time() - max(written, changed) / 1e9
+    return age > _COARSE_SECONDS or (age > _SETTLED_SECONDS and bool(written % 1_000_000_000 or changed % 1_000_000_000))

@@ -596,7 +596,10 @@ def checksum_of(parts: Sequence[bytes | memoryview]) -> bytes:
     """What an entry's header says of its payload's parts, 16 bytes."""
     digest = blake2b(digest_size=16)
     for part in parts:
-        view = memoryview(part).cast("B") if memoryview(part).nbytes else memoryview(b"")
+        if len(part) <= _SMALL_PAGES:
+            digest.update(part)
+            continue
+        view = memoryview(part).cast("B")
         for start in range(0, view.nbytes, _LARGE_PAGE):
             piece = view[start : start + _LARGE_PAGE]
             digest.update(piece)
