@@ -233,7 +233,7 @@ def test_a_change_within_one_tick_is_seen(tmp_path: Path, monkeypatch: pytest.Mo
     session = begun(path)
     state = warm.identity(path)
     overwritten(path)
-    monkeypatch.setattr(warm, "_identity_of", lambda status: state)
+    monkeypatch.setattr(warm, "_identity_of", lambda *arguments: state)
     monkeypatch.setattr(warm, "_is_settled", lambda state: False)
     with pytest.raises(ort.Fail, match="has changed since the session was made from it"):
         session.explain()
