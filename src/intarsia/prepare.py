@@ -6,7 +6,8 @@ import copy
 import functools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -260,6 +261,7 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
     from intarsia.ops.layers import redirected, restored
     from intarsia.ops.missing import require_operators
     from intarsia.passes import optimize, standardize
+    from intarsia.passes.level import GraphOptimizationLevel
 
     left_out = options.config("optimization.disable_specified_optimizers").replace(",", ";").split(";")
     disabled = (disabled | {name.strip() for name in left_out if name.strip()}) - OPTIMIZERS_ELSEWHERE
@@ -271,11 +273,32 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
     require_operators(graph, operators)
     result = optimize(graph, options.graph_optimization_level, disabled=disabled, registry=operators)
     if options.optimized_model_filepath:
-        _save(restored(standardize(result.graph)), options)
+        saved = restored(standardize(result.graph))
+        if options.graph_optimization_level is GraphOptimizationLevel.ORT_ENABLE_BASIC:
+            saved = _with_types_of(saved, set(_typed_names(graph)))
+        _save(saved, options)
     inferred = infer(result.graph, operators).graph
     with strictly(options.untrusted):
         _check_outputs(inferred)
     return inferred
+
+
+def _typed_names(graph: Graph) -> Iterator[str]:
+    """Inner values whose types the model declares, those of bodies too."""
+    yield from graph.types
+    for node in graph.nodes:
+        for body in node.subgraphs:
+            yield from _typed_names(body)
+
+
+def _with_types_of(graph: Graph, names: AbstractSet[str]) -> Graph:
+    """A graph that tells the types of these inner values alone: onnxruntime's tools compare whole models."""
+    out = graph.clone()
+    own = {name for node in graph.nodes for name in node.outputs} & names
+    out.types = {name: kind for name, kind in graph.types.items() if name in own}
+    for node in out.nodes:
+        node.replace_subgraphs(functools.partial(_with_types_of, names=names))
+    return out
 
 
 def _save(graph: Graph, options: SessionOptions) -> None:

@@ -88,10 +88,35 @@ def test_operators_that_onnx_has_no_schema_of_stay(opset: int, node: str, tmp_pa
 
 def test_neither_inputs_nor_outputs_nor_weights_are_in_value_info(tmp_path: Path) -> None:
     text = "g (float[B,S,16] x) => (y) { a = MatMul(x, w)  t = Relu(a)  y = Add(t, w2) }"
-    found = saved(HEADER.format(17) + text, tmp_path, w=RNG.normal(size=(16, 4)).astype(np.float32), w2=np.ones(4, np.float32))
-    assert {v.name for v in found.graph.value_info} == {"a", "t"}
+    weights = {"w": RNG.normal(size=(16, 4)).astype(np.float32), "w2": np.ones(4, np.float32)}
+    found = saved(HEADER.format(17) + text, tmp_path, "ORT_ENABLE_EXTENDED", **weights)
+    assert {v.name for v in found.graph.value_info} <= {"a", "t"}
     (y,) = found.graph.output
     assert [d.dim_param or d.dim_value for d in y.type.tensor_type.shape.dim] == ["B", "S", 4]
+
+
+@pytest.mark.parametrize("declared", [[], ["a"], ["i", "t", "u"]])
+def test_types_are_told_of_the_values_that_the_model_tells(declared: list[str], tmp_path: Path) -> None:
+    """As onnxruntime does: its tools compare what they have fused with models that tell none."""
+    text = """<float a, float i, float t, float u> { a = MatMul(x, w)  i = Identity(a)  t = Relu(i)
+        y = If(c) <then_branch = b1 () => (float[B,4] p) <float u> { u = Neg(t)  p = Abs(u) },
+                   else_branch = b2 () => (float[B,4] q) { q = Exp(t) }> }"""
+    model = onnx.parser.parse_model(HEADER.format(17) + "g (float[B,16] x, bool c) => (float[B,4] y) " + text)
+    branch = model.graph.node[-1].attribute[0].g
+    for graph in (model.graph, branch):
+        kept = [v for v in graph.value_info if v.name in declared]
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
+    model.graph.initializer.append(numpy_helper.from_array(RNG.normal(size=(16, 4)).astype(np.float32), "w"))
+    options = intarsia.SessionOptions()
+    options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(tmp_path / "saved.onnx")
+    intarsia.InferenceSession(model.SerializeToString(), options, providers=["ReferenceExecutionProvider"])
+    found = onnx.load(options.optimized_model_filepath).graph
+    shapes = {v.name: [d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim] for v in found.value_info}
+    assert shapes == {n: ["B", 4] for n in declared if n in ("a", "t")}
+    (inner,) = (a.g for a in found.node[-1].attribute if a.name == "then_branch")
+    assert [v.name for v in inner.value_info] == [n for n in declared if n == "u"]
 
 
 def test_norms_that_were_not_trained_keep_scale_and_bias(tmp_path: Path) -> None:
