@@ -62,6 +62,23 @@ class TestAttributes:
         check(np.where(x < 0, x * slope, x), "PRelu", x, slope, opset=9)
         check(np.where(x < 0, x * 2, x), "PRelu", x, slope[:1], opset=6)
 
+    @pytest.mark.parametrize(("op", "function", "kind"), [
+        ("Pow", np.power, np.float32), ("Add", np.add, np.float32), ("Div", np.divide, np.float32),
+        ("Sub", np.subtract, np.float32),
+        ("Less", np.less, np.float32), ("Greater", np.greater, np.float32), ("Equal", np.equal, np.int32),
+        ("And", np.logical_and, np.bool_), ("Or", np.logical_or, np.bool_), ("Xor", np.logical_xor, np.bool_),
+    ])  # fmt: skip
+    def test_axes_of_old_broadcasts(self, op: str, function: Any, kind: type) -> None:
+        """The second operand begins at `axis`, also where its sizes would fit the last axes."""
+        x = RNG.integers(1, 4, (4, 4, 4)).astype(kind)
+        for shape, axis in (((4,), 0), ((4,), 1), ((4, 4), 0), ((4,), 2), ((4, 4), 1), ((4,), -1)):
+            y = RNG.integers(0, 3, shape).astype(kind) + (kind(1) if op == "Div" else kind(0))
+            begin = axis % 3
+            expected = function(x, y.reshape(shape + (1,) * (3 - begin - len(shape))))
+            for symbolic in (False, True):
+                (found,), _ = run(op, x, y, opset=6, symbolic=symbolic, broadcast=1, axis=axis)
+                np.testing.assert_allclose(found, expected, rtol=1e-5, err_msg=f"{op} {shape} at {axis}")
+
     def test_parts_of_different_sizes(self) -> None:
         x = np.arange(5, dtype=np.float32)
         for symbolic, provider in ((False, OPENVINO), (True, CPU)):

@@ -99,6 +99,12 @@ ATTRIBUTES = {  # (opset, model, inputs)
     ),
     "GlobalMaxPool of NaN": (20, "g (float[1,1,4] x) => (float[1,1,1] y) { y = GlobalMaxPool(x) }", [FEW.reshape(1, 1, 4)]),
     "Greater of NaN": (20, "g (float[4] x, float k) => (bool[4] y) { y = Greater(x, k) }", [FEW, 2]),
+    "the axis of Pow-1": (
+        6, "g (float[2,2] x, float[2] z) => (float[2,2] y) { y = Pow<broadcast=1, axis=0>(x, z) }", [[[2, 3], [4, 5]], [1, 2]],
+    ),
+    "the axis of Equal-1": (
+        6, "g (int32[2,2] x, int32[2] z) => (bool[2,2] y) { y = Equal<broadcast=1, axis=0>(x, z) }", [[[1, 2], [1, 2]], [1, 2]],
+    ),
     "LpPool with ceil_mode": (
         18, "g (float[1,4,6,6] x) => (float[1,4,3,3] y) { y = LpPool<kernel_shape=[2,3], strides=[2,2], ceil_mode=1>(x) }",
         [IMAGE],

@@ -71,6 +71,18 @@ def _lp_pool(node: Node, graph: Graph) -> str:
     return "with ceil_mode, windows over the end count what they lack" if node.attributes.get("ceil_mode", 0) else ""
 
 
+def _old_broadcast(node: Node, graph: Graph) -> str:
+    """Of versions before 7, whose second operand may begin at any axis; Add, And, Div, Mul and Sub are right."""
+    if not node.attributes.get("broadcast", 0) or "axis" not in node.attributes:
+        return ""
+    ranks = [kind.rank if isinstance(kind := graph.type_of(name), TensorType) else None for name in node.inputs[:2]]
+    if ranks[0] is not None and ranks[1] is not None:
+        axis = node.attributes["axis"]
+        if ranks[1] == 0 or (axis if axis >= 0 else axis + ranks[0]) == ranks[0] - ranks[1]:
+            return ""
+    return "the attribute 'axis' has no effect there: the second operand is broadcast from the last axis"
+
+
 def _prelu(node: Node, graph: Graph) -> str:
     """Of versions 1 and 6: a slope for each channel. `repairs` broadcasts it from the last axis, as later versions have it."""
     old = (node.version or graph.opset_imports.get("", 1)) < 7
@@ -241,6 +253,7 @@ WRONG: Mapping[str, Callable[[Node, Graph], str]] = {
     "Split": _split,
     "Tile": _tile,
     "Upsample": _upsample,
+    **dict.fromkeys(("Equal", "Greater", "Less", "Or", "Pow", "Xor"), _old_broadcast),
     "com.microsoft::FusedGemm": _fused_gemm,
 }
 """Operator -> why this node of it would be computed wrongly ("": it would not)."""
