@@ -130,6 +130,24 @@ def test_one_beam_is_greedy() -> None:
     np.testing.assert_array_equal(found[:, 0], intarsia.InferenceSession(greedy).run(None, others)[0])
 
 
+@pytest.mark.parametrize("op", ["GreedySearch", "Sampling", "BeamSearch"])
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_steps_are_trips(op: str, provider: str) -> None:
+    """Nine tokens behind prompts of three, where no sequence ends."""
+    mask = np.array([token != EOS for token in range(VOCABULARY)], np.int32)
+    own = [None, None, mask] if op != "BeamSearch" else [None, i32(2), i32(1), None, None, mask]
+    proto, feeds = model(op, [PROMPTS, i32(12), *own], [INT32])
+    for limit in (9, 8):
+        options = intarsia.SessionOptions()
+        options.add_session_config_entry("session.loop_trips", str(limit))
+        session = intarsia.InferenceSession(proto, options, [provider])
+        if limit == 9:
+            assert session.run(None, feeds)[0].shape[-1] == 12
+        else:
+            with pytest.raises(Fail, match=r"steps of searches\) would have more than 8 trips together"):
+                session.run(None, feeds)
+
+
 def test_scores_of_all_steps() -> None:
     compare("BeamSearch", [PROMPTS, i32(5), i32(5), i32(2), i32(1), PENALTY], [INT32, FLOAT, FLOAT])
 

@@ -205,7 +205,7 @@ def test_results_are_limited() -> None:
 
 def test_a_run_that_does_not_end() -> None:
     feed = {"x": np.float32(1), "go": np.array(True)}
-    with ort.InferenceSession(model(ENDLESS), options()) as session:
+    with ort.InferenceSession(model(ENDLESS), options(trips=1 << 60)) as session:
         limit_seconds(session, 2)
         with pytest.raises(RunTimeout, match=r"\b2 s"):
             session.run(None, feed)
@@ -235,7 +235,7 @@ def test_a_process_that_does_not_stop_is_ended() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGABRT])
 def test_a_process_that_ends_in_a_run(number: signal.Signals) -> None:
-    with ort.InferenceSession(model(ENDLESS), options()) as session:
+    with ort.InferenceSession(model(ENDLESS), options(trips=1 << 60)) as session:
         threading.Timer(0.3, lambda: os.kill(process_of(session).pid, number)).start()
         with pytest.raises(ProcessEnded, match=rf"in a run was ended by {number.name} \(.+\)"):
             session.run(None, {"x": np.float32(1), "go": np.array(True)})
@@ -326,7 +326,7 @@ import numpy as np, onnx.parser
 import intarsia as ort
 sys.path.insert(0, {tests!r})
 from test_process_apart import ENDLESS, model, options, process_of
-session = ort.InferenceSession(model(ENDLESS), options())
+session = ort.InferenceSession(model(ENDLESS), options(trips=1 << 60))
 print(process_of(session).pid, flush=True)
 feed = {{"x": np.float32(1), "go": np.array(True)}}
 threading.Thread(target=lambda: session.run(None, feed), daemon=True).start()
