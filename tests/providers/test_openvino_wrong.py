@@ -105,6 +105,9 @@ ATTRIBUTES = {  # (opset, model, inputs)
     "the axis of Equal-1": (
         6, "g (int32[2,2] x, int32[2] z) => (bool[2,2] y) { y = Equal<broadcast=1, axis=0>(x, z) }", [[[1, 2], [1, 2]], [1, 2]],
     ),
+    "the axis of QuantizeLinear by scales of the run": (
+        13, "g (float[A,B] x, float[C] z) => (uint8[A,B] y) { y = QuantizeLinear<axis=0>(x, z) }", [[[2, 4], [60, 80]], [1, 2]],
+    ),
     "LpPool with ceil_mode": (
         18, "g (float[1,4,6,6] x) => (float[1,4,3,3] y) { y = LpPool<kernel_shape=[2,3], strides=[2,2], ceil_mode=1>(x) }",
         [IMAGE],

@@ -42,6 +42,9 @@ def _resize(node: Node, graph: Graph) -> str:
 
 
 def _quantize(node: Node, graph: Graph) -> str:
+    scale = graph.type_of(node.inputs[1])
+    if node.inputs[1] not in graph.constants and not (isinstance(scale, TensorType) and scale.rank == 0):
+        return "scales that only a run knows go along the last axis there"
     zero = graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
     if len(node.inputs) > 2 and node.inputs[2] and (zero is None or (zero.numpy().astype(np.int64) % 2).any()):
         return "numbers halfway between two steps round the other way where the zero point is odd"
