@@ -13,6 +13,7 @@ from intarsia.graph.dims import Expr, format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import MapType, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.interop import column_array, host_array, named_feed
+from intarsia.machine import fits, in_mib, refused
 from intarsia.partition.device import DeviceTensor
 from intarsia.partition.provider import Awaits
 from intarsia.providers.fallback import as_onnxruntime
@@ -393,7 +394,7 @@ def _tensor(value: Any, kind: TensorType, where: str) -> np.ndarray:
                 f"{where}: Unexpected input data type. Actual: ({_onnx_name(value.dtype, value)}) , "
                 f"expected: (tensor({kind.dtype.onnx_name})); convert it with .astype({expected.name!r})"
             )
-        value = value.astype(native)
+        value = checked_copy(value, where).astype(native)
     value = _contiguous(value, where)
     same: np.ndarray = value if value.dtype is expected else value.view(expected)
     return same
@@ -408,13 +409,32 @@ def _any_array(value: Any, where: str) -> np.ndarray:
 
 
 def _contiguous(value: np.ndarray, where: str) -> np.ndarray:
+    """The elements C-contiguous and aligned: `value` itself where they are, or a copy.
+
+    Raises:
+        OutOfMemory: a copy needs more than there is.
+    """
     plain = value if type(value) is np.ndarray else value.view(np.ndarray)
     if plain.flags.c_contiguous and plain.flags.aligned:
         return plain
     try:
-        return np.array(plain, order="C", copy=True)
-    except MemoryError as error:  # a view may repeat its elements as often as it says
+        return np.array(checked_copy(plain, where), order="C", copy=True)
+    except MemoryError as error:
         raise OutOfMemory(f"{where}: a view that does not lie in one piece has to be copied: {error}") from error
+
+
+def checked_copy(value: np.ndarray, where: str) -> np.ndarray:
+    """The array, which is to be copied: a view may repeat its elements as often as it says, and a system that promises more
+    memory than it has ends the process that fills it.
+
+    Raises:
+        OutOfMemory: the machine does not have so much memory.
+    """
+    if not fits(value.nbytes):
+        raise OutOfMemory(
+            f"{where}: a view that does not lie in one piece has to be copied: {in_mib(value.nbytes)}, {refused(value.nbytes)}"
+        )
+    return value
 
 
 def _from_python(value: Any, kind: TensorType, where: str) -> np.ndarray:
@@ -446,7 +466,7 @@ def strings(value: Any, where: str) -> np.ndarray:
     Raises:
         InvalidArgument: other elements, or bytes that are not UTF-8.
     """
-    array = value if isinstance(value, np.ndarray) else np.asarray(value, dtype=object)
+    array = checked_copy(value, where) if isinstance(value, np.ndarray) else np.asarray(value, dtype=object)
     if array.dtype.kind in "UT":
         return np.array(array, dtype=object, order="C")
     if array.dtype.kind == "V" and array.dtype.names is None and array.dtype.itemsize:

@@ -98,10 +98,15 @@ class OrtValue:
 
         Raises:
             InvalidArgument: not an array, an element type that ONNX lacks, or an unknown device.
+            OutOfMemory: it has to be copied, and the machine does not have so much memory.
         """
         kind, index = device_of(device_type, device_id)
         if not isinstance(array, np.ndarray):
             raise WrongType(f"Creation of OrtValues is only supported from numpy arrays: got {type(array).__name__}")
+        if not array.flags.c_contiguous or not array.dtype.isnative:
+            from intarsia.feeds import checked_copy
+
+            checked_copy(array, "ortvalue_from_numpy")
         if kind != "cpu":
             return cls(put_on_device(array, kind, index))
         dtype = element_dtype(array.dtype.newbyteorder("="))
@@ -121,6 +126,10 @@ class OrtValue:
             raise WrongType(f"Creation of OrtValues is only supported from numpy arrays: got {type(data).__name__}")
         if dtype.itemsize != data.dtype.itemsize or dtype.hasobject or data.dtype.hasobject:
             raise InvalidArgument(f"expected elements of {dtype.itemsize} bytes for {dtype.name}, got {data.dtype.name}")
+        if not data.flags.c_contiguous:
+            from intarsia.feeds import checked_copy
+
+            checked_copy(data, "ortvalue_from_numpy_with_onnx_type")
         return cls(np.asarray(data, order="C").view(dtype))
 
     @classmethod

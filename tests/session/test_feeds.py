@@ -448,8 +448,21 @@ def test_views_that_repeat_their_elements(provider: str) -> None:
     session = ort.InferenceSession(onnx.parser.parse_model(text).SerializeToString(), providers=[provider])
     (y,) = session.run(None, {"x": np.broadcast_to(np.float32(-1), (2, 3))})
     np.testing.assert_array_equal(y, np.ones((2, 3)))
-    with pytest.raises(OutOfMemory, match=r"'x'.*a view that does not lie in one piece has to be copied"):
-        session.run(None, {"x": np.broadcast_to(np.float32(-1), (2**20, 2**24))})
+    for one in (np.float32(-1), np.array(-1, ">f4")):
+        with pytest.raises(OutOfMemory, match=r"'x'.*a view that does not lie in one piece has to be copied: 67,108,864 MiB"):
+            session.run(None, {"x": np.broadcast_to(one, (2**20, 2**24))})
+
+
+@pytest.mark.parametrize(
+    "one",
+    [np.float32(1), np.array(1, ">f4"), np.array("a"), np.array("a", object)],
+    ids=["native", "swapped", "U", "object"],
+)
+def test_views_that_repeat_their_elements_as_values(one: np.ndarray) -> None:
+    with pytest.raises(OutOfMemory, match="ortvalue_from_numpy: a view that does not lie in one piece has to be copied"):
+        ort.OrtValue.ortvalue_from_numpy(np.broadcast_to(one, (2**20, 2**24)))
+    with pytest.raises(OutOfMemory, match="ortvalue_from_numpy_with_onnx_type: a view"):
+        ort.OrtValue.ortvalue_from_numpy_with_onnx_type(np.broadcast_to(np.uint16(1), (2**20, 2**24)), 16)
 
 
 @pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
