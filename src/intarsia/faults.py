@@ -38,7 +38,8 @@ def next_trip() -> None:
         run.count_trips()
 
 
-INDEX_OUT_OF_RANGE, DIVISION_BY_ZERO, SINGULAR_MATRIX, TOO_MANY_SAMPLES = range(1, 5)  # what a kernel writes to its status word
+# what a kernel writes to its status word
+INDEX_OUT_OF_RANGE, DIVISION_BY_ZERO, SINGULAR_MATRIX, TOO_MANY_SAMPLES, LENGTH_OUT_OF_RANGE = range(1, 6)
 
 INDEX_IS_OUT_OF_RANGE = "an index is out of range; expected indices from -size to size - 1 along the indexed axis"
 DIVISOR_IS_ZERO = (
@@ -48,8 +49,9 @@ MATRIX_IS_SINGULAR = "a matrix of X cannot be inverted: it is singular"
 SAMPLES_ARE_TOO_MANY = (
     "a region is so large that its bins need more than 16384 samples along an axis: check rois and their scale"
 )
+LENGTH_IS_OUT_OF_RANGE = "an element of sequence_lens is out of range; expected lengths from 0 to the number of steps of X"
 
 MESSAGES = {
     INDEX_OUT_OF_RANGE: INDEX_IS_OUT_OF_RANGE, DIVISION_BY_ZERO: DIVISOR_IS_ZERO, SINGULAR_MATRIX: MATRIX_IS_SINGULAR,
-    TOO_MANY_SAMPLES: SAMPLES_ARE_TOO_MANY,
+    TOO_MANY_SAMPLES: SAMPLES_ARE_TOO_MANY, LENGTH_OUT_OF_RANGE: LENGTH_IS_OUT_OF_RANGE,
 }  # fmt: skip

@@ -52,8 +52,8 @@ def reference(
             for step in reversed(order) if d or shape.reverse else order:
                 h, c = next_state(spec, x[step, b, d].astype(np.float64), r[d].astype(np.float64), h, c)
                 y[step, d, b] = h
-            ends[-1][d, b] = c
-            ends[0][d, b] = h
+            ends[-1][d, b] = c if lengths[b] else 0
+            ends[0][d, b] = h if lengths[b] else 0
     return y, *ends
 
 

@@ -38,7 +38,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 _LINE = 64
 FIELDS = (
-    "micro x x_step x_row x_direction x_area weights weights_direction inner extra extra_direction taps lengths "
+    "micro x x_step x_row x_direction x_area weights weights_direction inner extra extra_direction taps lengths status "
     "seq hidden blocks state_nbytes initial_h initial_c y_h y_c h_direction h_row y y_step y_direction y_row "
     "source source_step source_row inputs inputs_direction bias depth chunks_deep lead groups products group_nbytes "
     "reverse units chunks rows extra_rows claims parts group area unit_nbytes scratch scratch_nbytes pieces"
@@ -283,6 +283,7 @@ def recurrent_args(
     scratch: int,
     extra: int = 0,
     lengths: int = 0,
+    status: int = 0,
     initial: Sequence[int] = (0, 0),
     y: int = 0,
     finals: Sequence[int] = (0, 0),
@@ -292,7 +293,8 @@ def recurrent_args(
 
     `x` holds the input products, [seq, batch, directions * columns] ([batch, seq, ...] if batch first); `weights` is
     `pack_recurrent`'s; `extra` the arranged peepholes [directions, columns of 3 gates] or, of a GRU that is linear before
-    reset, the bias of the candidate's recurrent product [directions, columns of 1 gate]; `lengths` int32 [batch]. `scratch`
+    reset, the bias of the candidate's recurrent product [directions, columns of 1 gate]; `lengths` int32 [batch], and
+    `status` an int64 that is set where one of them is no length (both or neither). `scratch`
     is `scratch_nbytes` bytes for every thread, `taps` one int64 0; `claims` too, which the kernel leaves as it was. `inputs`
     may stand in the place of `x` where units have one row and the kernel `has_registers`.
     """
@@ -322,8 +324,8 @@ def recurrent_args(
         unit += _products_nbytes(spec, tile, shape.hidden, found)
     return [
         micro, x, x_step, x_row, row, x_area, weights, weights_direction, shape.hidden * first * item, extra, extra_row, taps,
-        lengths, shape.seq, shape.hidden, blocks_of(shape.hidden, tile), state, *initials, *ends, h_direction, h_row, y, y_step,
-        y_direction, y_row, *own, int(shape.reverse), shape.directions * chunks if shape.batch else 0, chunks,
+        lengths, status, shape.seq, shape.hidden, blocks_of(shape.hidden, tile), state, *initials, *ends, h_direction, h_row,
+        y, y_step, y_direction, y_row, *own, int(shape.reverse), shape.directions * chunks if shape.batch else 0, chunks,
         shape.batch // chunks, shape.batch % chunks, claims, found.parts, _group(spec, tile), found.rows * state, unit, scratch,
         scratch_nbytes(spec, target, shape, threads, computes=inputs is not None), 1,
     ]  # fmt: skip

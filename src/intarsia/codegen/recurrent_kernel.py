@@ -14,6 +14,7 @@ from intarsia.codegen.recurrent import FIELDS, POINTERS, STATES, RecurrentSpec
 from intarsia.codegen.recurrent_bytes import byte_product, state_range
 from intarsia.codegen.recurrent_inputs import InputWriter
 from intarsia.codegen.target import Target
+from intarsia.faults import LENGTH_OUT_OF_RANGE
 from intarsia.graph.dtypes import DType
 
 
@@ -98,6 +99,7 @@ class _Recurrent(InputWriter):
             self.reset, self.update = states[1:]
         self.backward = body.less(0, body.b.or_(direction, v["reverse"]))
         with body.when(body.equal(start, 0)):
+            self._check_lengths()
             for state, name in zip((memory, self.cell), ("initial_h", "initial_c"), strict=True):
                 if state is not None:
                     self._begin(state, v[name])
@@ -161,7 +163,12 @@ class _Recurrent(InputWriter):
         body, v = self.body, self.v
         with body.when(self._given(final)), body.loop(0, self.rows) as i:
             to = body.at(body.pointer(final), self.place, body.mul(i, v["h_row"]))
-            self._copy(body.at(state, body.mul(i, v["state_nbytes"])), to)
+            with body.either(body.less(0, self._length(i))) as (some, none):
+                with some:
+                    self._copy(body.at(state, body.mul(i, v["state_nbytes"])), to)
+                with none:
+                    start, nbytes = self._range()
+                    body.fill(body.at(to, start), nbytes)
 
     def _step(self, t: Value, x: Value, y: Value) -> None:
         body, v = self.body, self.v
@@ -262,10 +269,22 @@ class _Recurrent(InputWriter):
         return live, body.sub(body.select(self.backward, own, self.number), t)
 
     def _length(self, i: Value) -> Value:
-        """Steps of the sequence of row `i`."""
+        """Steps of the sequence of row `i`; those of X bound what is given."""
         body, v = self.body, self.v
         length = body.cell(v["seq"], "length")
         with body.when(self._given(v["lengths"])):
-            at = body.at(body.pointer(v["lengths"]), body.mul(body.add(self.row, i), 4))
-            length.set(body.b.sext(body.load(at, DType.INT32, 1), v["seq"].type))
+            length.set(body.min(body.max(self._given_length(i), 0), v["seq"]))
         return length.get()
+
+    def _given_length(self, i: Value) -> Value:
+        body, v = self.body, self.v
+        at = body.at(body.pointer(v["lengths"]), body.mul(body.add(self.row, i), 4))
+        return body.b.sext(body.load(at, DType.INT32, 1), v["seq"].type)
+
+    def _check_lengths(self) -> None:
+        """Tell `status` of a length that is negative or more than there are steps."""
+        body, v = self.body, self.v
+        with body.when(self._given(v["lengths"])), body.loop(0, self.rows) as i:
+            outside = body.b.icmp_unsigned(">", self._given_length(i), v["seq"])
+            with body.when(outside):
+                body.store(body.i(LENGTH_OUT_OF_RANGE), body.pointer(v["status"]), DType.INT64)

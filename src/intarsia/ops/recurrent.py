@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.faults import CURRENT_RUN
+from intarsia.faults import CURRENT_RUN, LENGTH_IS_OUT_OF_RANGE
 from intarsia.graph.dims import Dim
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
@@ -112,7 +112,8 @@ Step = Callable[[Array, tuple[Array, ...]], tuple[Array, ...]]  # (gate inputs, 
 def run_steps(layer: Layer, step_of: Callable[[int], tuple[Array, Step]]) -> tuple[Array, tuple[Array, ...]]:
     """All steps of all directions: Y [seq, directions, batch, hidden] and final states [directions, batch, hidden].
 
-    `step_of(d)` gives the direction's bias of the input product, and its step.
+    `step_of(d)` gives the direction's bias of the input product, and its step. A sequence without steps has no last state:
+    its final states are 0, as onnxruntime and OpenVINO have it.
     """
     seq, batch, _ = layer.X.shape
     directions = len(layer.W)
@@ -140,7 +141,7 @@ def run_steps(layer: Layer, step_of: Callable[[int], tuple[Array, Step]]) -> tup
                 states = new
                 Y[t, d] = new[0]
         for final, state in zip(finals, states, strict=True):
-            final[d] = state
+            final[d] = np.where((layer.lengths > 0)[:, None], state, 0)
     return Y, finals
 
 
@@ -177,6 +178,8 @@ def layer_of(
             states.append((state.transpose(1, 0, 2) if layout else state).astype(wide, copy=False))
     bias = np.zeros((directions, 2 * gates * hidden), wide) if B is None else B.astype(wide, copy=False)
     lengths = np.full(batch, seq) if sequence_lens is None else np.asarray(sequence_lens)
+    if ((lengths < 0) | (lengths > seq)).any():
+        raise k.DefinitionError(LENGTH_IS_OUT_OF_RANGE)
     resolved = resolve_activations(
         attributes["activations"], attributes["activation_alpha"], attributes["activation_beta"], default, directions
     )

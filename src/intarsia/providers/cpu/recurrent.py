@@ -24,7 +24,7 @@ from intarsia.kernel import lang as k
 from intarsia.kernel.activations import ACTIVATIONS
 from intarsia.ops.recurrent import resolve_activations
 from intarsia.plan.call import SHARE_NBYTES
-from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
+from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.strassen_product import may_pay, strassen_step
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.records import dataclass
@@ -279,6 +279,7 @@ class Recurrent(Template):
         return Step(
             kernel_text(spec, target), reads, self.outputs, walk.arguments, scratch_nbytes=layer.scratch_nbytes,
             label=f"{spec.cell} {layer.hidden}", calls=(micro,), work=layer.work, pieces=recurrent.PIECES,
+            checked=bool(lengths),
         )  # fmt: skip
 
     def _zeros(self, workspace: Workspace, layer: _Layer) -> str:
@@ -373,6 +374,7 @@ class _Walk:
         return recurrent.recurrent_args(
             layer.spec, layer.target, shape, threads, micro=Code(self.micro), x=products, weights=packed,  # type: ignore[arg-type]
             taps=taps, scratch=Ref(SCRATCH), claims=Ref(CLAIMS), extra=extra, lengths=lengths,  # type: ignore[arg-type]
+            status=Ref(STATUS) if lengths else 0,  # type: ignore[arg-type]
             initial=[_place(n) for n in self.initial], y=y, finals=[_place(n) for n in self.finals],  # type: ignore[arg-type,misc]
             inputs=inputs,
         )  # fmt: skip

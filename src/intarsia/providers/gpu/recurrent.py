@@ -186,6 +186,9 @@ def _loop(
     if steps % 2:
         body(*counters)
     parts = [part(made, 1, i, 1) for i in range(count_of)]
+    if layer.lengths is not None:  # of no steps there is no last state
+        some_steps = k.expand_dims(k.expand_dims(layer.lengths, [0]) > 0, [2])
+        states = [k.select(some_steps, s, 0.0) for s in states]
     return [_backwards(p) if back else p for p, back in zip(parts, backwards, strict=True)], states
 
 
