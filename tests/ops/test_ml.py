@@ -331,6 +331,32 @@ def test_run_errors(op: str, x: np.ndarray, attributes: dict[str, Any], message:
         ours(model_of(op, {"X": x}, {"Y": TensorProto.UNDEFINED}, **attributes), {"X": x})
 
 
+GRAMS: dict[str, Any] = {
+    "max_gram_length": 1, "max_skip_count": 0, "min_gram_length": 1, "mode": "TF", "ngram_counts": [0], "ngram_indexes": [0],
+    "pool_int64s": [5],
+}  # fmt: skip
+
+
+@both
+@pytest.mark.parametrize(("op", "x", "attributes", "message"), [
+    ("SVMClassifier", X, {"classlabels_ints": [1, 2]}, "coefficients and rho are needed"),
+    ("SVMClassifier", X, {**svm(3, "NONE", False), "vectors_per_class": [2, 3]}, "vectors_per_class has 2 entries for 3"),
+    ("SVMClassifier", X, {**svm(3, "NONE", False), "prob_a": [1.0], "prob_b": [1.0, 2.0]}, "prob_a has 1 and prob_b 2 values"),
+    ("TfIdfVectorizer", NUMBERS, GRAMS | {"mode": "BM25"}, "mode is 'BM25'; expected TF, IDF or TFIDF"),
+    ("TfIdfVectorizer", NUMBERS, GRAMS | {"weights": [1.0] * 3}, "3 weights; expected one for each of 1 ngram_indexes"),
+    ("TfIdfVectorizer", NUMBERS, GRAMS | {"ngram_indexes": [-5]}, "1 ngram_indexes from -5 on; expected one of at least 0"),
+])  # fmt: skip
+def test_attributes_of_inputs_without_a_type(
+    op: str, x: np.ndarray, attributes: dict[str, Any], message: str, provider: str
+) -> None:
+    """Types are inferred where they are known: the run looks at the attributes where they are not."""
+    model = model_of(op, {"X": x}, {"Y": TensorProto.UNDEFINED}, **attributes)
+    model.graph.input[0].type.Clear()
+    model.graph.node[0].domain = "" if op == "TfIdfVectorizer" else model.graph.node[0].domain
+    with pytest.raises(IntarsiaError, match=message):
+        ours(model, {"X": x}, provider)
+
+
 @pytest.mark.parametrize(("op", "kind", "attributes", "feed", "message"), [
     ("CastMap", (INT, F), {"cast_to": "TO_BOOL"}, {1: 1.0}, "cast_to is 'TO_BOOL'"),
     ("CastMap", (INT, F), {"map_form": "LOOSE"}, {1: 1.0}, "map_form is 'LOOSE'"),

@@ -29,6 +29,12 @@ CASES: list[tuple[str, list[Any], dict[str, Any], int, str]] = [
     ("RegexFullMatch", [X], {"pattern": "a"}, 1, "is float; expected string"),
     ("TfIdfVectorizer", [ONE], GRAMS | {"ngram_indexes": [0, -1, 2]}, 1, "3 ngram_indexes from -1 on; expected one"),
     ("TfIdfVectorizer", [ONE], GRAMS | {"ngram_counts": [0, 9]}, 1, r"ngram_counts is \[0, 9\]; expected ascending starts"),
+    ("TfIdfVectorizer", [ONE], GRAMS | {"ngram_counts": [0, 3]}, 1, "1 elements of n-grams of length 2; expected a multiple"),
+    ("TfIdfVectorizer", [ONE], GRAMS | {"pool_int64s": [2, 2, 3, 4]}, 1, r"the n-gram \[2\] is twice in the pool; expected it"),
+    (
+        "TfIdfVectorizer", [ONE], GRAMS | {"pool_int64s": [1, 2, 1], "ngram_counts": [0], "ngram_indexes": [0, 1]}, 1,
+        r"the n-gram \[1\] is twice in the pool; expected it once",
+    ),
     ("TfIdfVectorizer", [ONE], GRAMS | {"mode": "BM25"}, 1, "mode is 'BM25'; expected TF, IDF or TFIDF"),
     ("TfIdfVectorizer", [ONE], {n: v for n, v in GRAMS.items() if n != "pool_int64s"}, 1, "needs pool_strings or pool_int64s"),
     ("TfIdfVectorizer", [ONE], GRAMS | {"weights": [1.0]}, 1, "1 weights; expected one for each of 3 ngram_indexes, or none"),

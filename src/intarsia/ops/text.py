@@ -132,11 +132,12 @@ def string_normalizer(
     return object_array(kept if change is None else map(change, kept), (*X.shape[:-1], len(kept)))
 
 
-def _tfidf_type(
-    X: TensorType, *, max_gram_length: int, max_skip_count: int, min_gram_length: int, mode: str, ngram_counts: Sequence[int],
+def checked_ngrams(
+    *, max_gram_length: int, max_skip_count: int, min_gram_length: int, mode: str, ngram_counts: Sequence[int],
     ngram_indexes: Sequence[int], pool_int64s: Sequence[int] | None = None, pool_strings: Sequence[str] | None = None,
     weights: Sequence[float] | None = None,
-) -> TensorType:  # fmt: skip
+) -> dict[tuple[Any, ...], int]:  # fmt: skip
+    """`ngrams_of` the pool. Raises DefinitionError where the attributes do not fit together."""
     if mode not in ("TF", "IDF", "TFIDF"):
         raise k.DefinitionError(f"mode is {mode!r}; expected TF, IDF or TFIDF")
     pool: Sequence[Any] | None = pool_strings or pool_int64s
@@ -147,12 +148,18 @@ def _tfidf_type(
         raise k.DefinitionError(f"{given}; expected a shortest length of at least 1, and a longest one of at least that")
     if max_skip_count < 0:
         raise k.DefinitionError(f"max_skip_count is {max_skip_count}; expected at least 0")
-    grams = len(ngrams_of(pool, ngram_counts))
-    if len(ngram_indexes) < grams or min(ngram_indexes) < 0:
-        given = f"{len(ngram_indexes)} ngram_indexes from {min(ngram_indexes, default=0)} on"
-        raise k.DefinitionError(f"{given}; expected one of at least 0 for each of {grams} n-grams")
+    table = ngrams_of(pool, ngram_counts)
+    least = min(ngram_indexes, default=0)
+    if len(ngram_indexes) < len(table) or least < 0:
+        given = f"{len(ngram_indexes)} ngram_indexes from {least} on"
+        raise k.DefinitionError(f"{given}; expected one of at least 0 for each of {len(table)} n-grams")
     if weights and len(weights) != len(ngram_indexes):
         raise k.DefinitionError(f"{len(weights)} weights; expected one for each of {len(ngram_indexes)} ngram_indexes, or none")
+    return table
+
+
+def _tfidf_type(X: TensorType, *, ngram_indexes: Sequence[int], **others: Any) -> TensorType:
+    checked_ngrams(ngram_indexes=ngram_indexes, **others)
     width = max(ngram_indexes, default=-1) + 1
     shape: tuple[Dim, ...] | None = None if X.shape is None else (*X.shape[:-1], width)
     return TensorType(DType.FLOAT, shape)
@@ -170,8 +177,12 @@ def tf_idf_vectorizer(
     weights: Sequence[float] | None = None,
 ) -> np.ndarray:  # fmt: skip
     """Counts of the pool's n-grams in each row (TF), 0 or 1 by weight (IDF), or counts by weight (TFIDF)."""
-    table = ngrams_of(pool_strings or pool_int64s or (), ngram_counts)
-    out = np.zeros((*X.shape[:-1], max(ngram_indexes) + 1), np.float32)
+    table = checked_ngrams(
+        max_gram_length=max_gram_length, max_skip_count=max_skip_count, min_gram_length=min_gram_length, mode=mode,
+        ngram_counts=ngram_counts, ngram_indexes=ngram_indexes, pool_int64s=pool_int64s, pool_strings=pool_strings,
+        weights=weights,
+    )  # fmt: skip
+    out = np.zeros((*X.shape[:-1], max(ngram_indexes, default=-1) + 1), np.float32)
     rows = math.prod(X.shape[:-1])
     for row, target in zip(X.reshape(rows, X.shape[-1]), out.reshape(rows, out.shape[-1]), strict=True):
         for gram, count in _count(list(row), min_gram_length, max_gram_length, max_skip_count).items():
@@ -183,14 +194,23 @@ def tf_idf_vectorizer(
 
 
 def ngrams_of(pool: Sequence[Any], starts: Sequence[int]) -> dict[tuple[Any, ...], int]:
-    """n-gram -> its number; the n-grams of length n lie from starts[n - 1] on."""
+    """n-gram -> its number; the n-grams of length n lie from starts[n - 1] on.
+
+    Raises:
+        DefinitionError: there is no whole number of one length, or one comes twice, as onnxruntime has it: numbers are those of
+            `ngram_indexes`, without gaps.
+    """
     table: dict[tuple[Any, ...], int] = {}
     for n, start in enumerate(starts, 1):
         end = starts[n] if n < len(starts) else len(pool)
         if not 0 <= start <= end <= len(pool):
             raise k.DefinitionError(f"ngram_counts is {list(starts)}; expected ascending starts in a pool of {len(pool)}")
+        if (end - start) % n:
+            raise k.DefinitionError(f"the pool has {end - start} elements of n-grams of length {n}; expected a multiple")
         for i in range(start, end, n):
-            table[tuple(pool[i : i + n])] = len(table)
+            number = len(table)
+            if table.setdefault(tuple(pool[i : i + n]), number) != number:
+                raise k.DefinitionError(f"the n-gram {list(pool[i : i + n])} is twice in the pool; expected it once")
     return table
 
 

@@ -153,7 +153,7 @@ def _versions_in_bodies(graph: Graph, registry: Registry, imports: Mapping[str, 
 
     Where bodies are optimised, inference has done so. `imports`: of a body, the model's operator sets.
     """
-    if imports is None and not any(True for node in graph.nodes for _ in node.subgraphs):
+    if imports is None and not any(node.has_subgraphs for node in graph.nodes):
         return graph
     out = graph.clone()
     out.opset_imports = graph.opset_imports or dict(imports or {})

@@ -122,11 +122,15 @@ def svm_regressor(
     return k.cast(_transformed(scores, post_transform), DType.FLOAT)
 
 
-def _check_pairs(
-    classes: int, coefficients: Sequence[float], rho: Sequence[float], vectors_per_class: Sequence[int],
+def _check_lists(
+    classes: int, coefficients: Sequence[float] | None, rho: Sequence[float] | None, vectors_per_class: Sequence[int] | None,
     prob_a: Sequence[float] | None, prob_b: Sequence[float] | None,
-) -> None:  # fmt: skip
-    """Raise DefinitionError where the lists of a classifier by support vectors do not fit together."""
+) -> tuple[Sequence[float], Sequence[float]]:  # fmt: skip
+    """The coefficients and rho. Raises DefinitionError where the lists of a classifier do not fit together."""
+    if not coefficients or not rho:
+        raise k.DefinitionError("coefficients and rho are needed")
+    if not vectors_per_class:
+        return coefficients, rho
     pairs, total = len(class_pairs(classes)), sum(vectors_per_class)
     if len(vectors_per_class) != classes:
         raise k.DefinitionError(f"vectors_per_class has {len(vectors_per_class)} entries for {classes} classes")
@@ -140,6 +144,7 @@ def _check_pairs(
     if prob_a and not len(prob_a) == len(prob_b or ()) == pairs:
         given = f"prob_a has {len(prob_a)} and prob_b {len(prob_b or ())} values"
         raise k.DefinitionError(f"{given}; expected one for each of {pairs} pairs of classes")
+    return coefficients, rho
 
 
 def _svm_types(
@@ -149,10 +154,7 @@ def _svm_types(
 ) -> tuple[TensorType, TensorType]:  # fmt: skip
     dtype, shape = Classes.of(classlabels_ints, classlabels_strings).dtype, checked_matrix(X).shape
     count = len(classlabels_ints or classlabels_strings or ())
-    if not coefficients or not rho:
-        raise k.DefinitionError("coefficients and rho are needed")
-    if vectors_per_class:
-        _check_pairs(count, coefficients, rho, vectors_per_class, prob_a, prob_b)
+    _check_lists(count, coefficients, rho, vectors_per_class, prob_a, prob_b)
     width = count if prob_a or not vectors_per_class or count == 2 else count * (count - 1) // 2
     if shape is None:
         return TensorType(dtype), TensorType(DType.FLOAT)
@@ -176,7 +178,7 @@ def svm_classifier(
     Without support vectors the coefficients are a linear model: one set per class.
     """
     classes = Classes.of(classlabels_ints, classlabels_strings)
-    coefficients, rho = coefficients or (), rho or ()
+    coefficients, rho = _check_lists(len(classes), coefficients, rho, vectors_per_class, prob_a, prob_b)
     x = np.atleast_2d(X).astype(np.float64)
     if not vectors_per_class:
         return evaluated(lambda x: _linear_svm(x, classes, coefficients, rho[0], post_transform), x)

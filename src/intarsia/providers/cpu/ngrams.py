@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from intarsia.ops.infer import Inference
 
 _SERIAL_ELEMENTS = 4096
-_MODES = ("TF", "IDF", "TFIDF")
 _LABELS_VERSION = 2
 
 
@@ -59,18 +58,11 @@ def tf_idf(node: Node, inference: Inference) -> Template | None:
         return None
     a = node.attributes
     pool, indexes = a.get("pool_int64s"), list(a["ngram_indexes"])
-    if (
-        not pool
-        or a["mode"] not in _MODES
-        or (a["mode"] == "IDF" and len(set(indexes)) < len(indexes))
-        or min(indexes, default=0) < 0
-    ):
+    if not pool or (a["mode"] == "IDF" and len(set(indexes)) < len(indexes)):
         return None
-    grams = ngrams_of(pool, a["ngram_counts"])
-    weights = list(a.get("weights") or ()) if a["mode"] != "TF" else []
-    if len(indexes) < len(grams) or (weights and len(weights) < len(grams)):
-        return None
-    counted = np.array(weights[: len(indexes)] or [1.0] * len(indexes), np.float32)
+    grams = ngrams_of(pool, a["ngram_counts"])  # all have a place and a weight: `ops.text.checked_ngrams`
+    weights = (a.get("weights") or ()) if a["mode"] != "TF" else ()
+    counted = np.array(weights or [1.0] * len(indexes), np.float32)
     return TfIdf(
         node,
         (node.inputs[0],),

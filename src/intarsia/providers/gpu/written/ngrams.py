@@ -10,7 +10,7 @@ from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
-from intarsia.ops.text import ngrams_of
+from intarsia.ops.text import checked_ngrams
 from intarsia.providers.gpu.written.registry import device_op
 
 
@@ -20,18 +20,16 @@ def tf_idf_vectorizer(
     ngram_indexes: Sequence[int], pool_int64s: Sequence[int], weights: Sequence[float] | None = None,
 ) -> Tensor:  # fmt: skip
     """Counts of the pool's n-grams in each row (TF), 0 or 1 by weight (IDF), or counts by weight (TFIDF)."""
-    if mode not in ("TF", "IDF", "TFIDF"):
-        raise k.DefinitionError(f"mode is {mode!r}; expected TF, IDF or TFIDF")
-    table = ngrams_of(pool_int64s, ngram_counts)
-    if len(ngram_indexes) < len(table) or min(ngram_indexes) < 0 or weights and len(weights) < len(table):
-        given = f"{len(ngram_indexes)} ngram_indexes from {min(ngram_indexes, default=0)} on"
-        raise k.DefinitionError(f"{given}; expected one of at least 0 (and a weight) for each of {len(table)} n-grams")
+    table = checked_ngrams(
+        max_gram_length=max_gram_length, max_skip_count=max_skip_count, min_gram_length=min_gram_length, mode=mode,
+        ngram_counts=ngram_counts, ngram_indexes=ngram_indexes, pool_int64s=pool_int64s, weights=weights,
+    )  # fmt: skip
     length, rows = X.shape[-1], product(X.shape[:-1])
     if not isinstance(length, int):
         raise k.SymbolicValueError("the length of its rows is known only at run time")
-    x, columns = k.cast(k.reshape(X, (rows, length)), DType.INT64), max(ngram_indexes) + 1
+    x, columns = k.cast(k.reshape(X, (rows, length)), DType.INT64), max(ngram_indexes, default=-1) + 1
     out = k.full((rows, columns), 0.0, DType.FLOAT)
-    for n in range(max(min_gram_length, 1), min(max_gram_length, length) + 1):
+    for n in range(min_gram_length, min(max_gram_length, length) + 1):
         grams = {gram: at for gram, at in table.items() if len(gram) == n}
         if not grams:
             continue
