@@ -27,7 +27,7 @@ GRACE_SECONDS = 1.0  # after which what has been asked to stop is ended
 _LOOK_SECONDS = 0.05  # how often whoever waits looks whether it is still wanted
 _PIPE_NBYTES = 1 << 20
 _ANSWER_NBYTES = 16 << 20  # of an answer beside results: signatures, explanations, errors
-_SAID = 2000  # characters of what a process said at its end
+_SAID, _SAID_AT_ONCE = 2000, 1 << 16  # bytes of what a process said at its end, and of one reading of it
 # What the process has of the program's environment: where libraries are, and what Python needs on Windows.
 _KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "SYSTEMDRIVE", "LANG", "LC_ALL", "INTARSIA_CPU_FEATURES")
 
@@ -70,23 +70,26 @@ class Process:
     """
 
     def __init__(self) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 # closed with the process
         posix = os.name != "nt"
+        # For its last words. They come by a pipe, since it may write to no file; on Windows pipes cannot be polled.
+        file = None if posix else tempfile.TemporaryFile()  # noqa: SIM115 # closed with the process
         try:
             self._popen = subprocess.Popen(  # our own interpreter
-                _program(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, bufsize=0, close_fds=True,
-                env=_environment(), cwd=Path.cwd().anchor, start_new_session=posix,
+                _program(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file or subprocess.PIPE, bufsize=0,
+                close_fds=True, env=_environment(), cwd=Path.cwd().anchor, start_new_session=posix,
                 creationflags=0 if posix else getattr(subprocess, "CREATE_NO_WINDOW", 0),
             )  # fmt: skip
         except OSError as error:
-            self._said.close()
+            if file is not None:
+                file.close()
             raise Fail(f"no process could be started for the session: {error}") from error
         self._pid, self._calls, self._asked, self._sends = os.getpid(), 0, threading.Lock(), False
         assert self._popen.stdin is not None and self._popen.stdout is not None
         reader, writer = os.dup(self._popen.stdout.fileno()), os.dup(self._popen.stdin.fileno())
         self._popen.stdin.close()
         self._popen.stdout.close()
-        self._wait = _Wait(reader, writer)
+        self._said = _Said(file or self._popen.stderr)
+        self._wait = _Wait(reader, writer, self._said)
         self._channel = Channel(reader, writer, self._wait.to_read, self._wait.to_write, None if posix else self._wait.before)
         self._end = weakref.finalize(self, _end, self._popen, self._channel, self._said, self._pid)
         _processes.add(self)
@@ -129,6 +132,7 @@ class Process:
                         answer, buffers = self._channel.receive(most_nbytes + _ANSWER_NBYTES)
                         if "said" not in answer:
                             break
+                        patience()  # it may say so much that nobody ever waits for it
                         if listen is not None:
                             listen(answer["said"])
             except Ended:
@@ -164,12 +168,7 @@ class Process:
     def _ended(self, doing: str) -> ProcessEnded:
         with suppress(subprocess.TimeoutExpired):
             self._popen.wait(GRACE_SECONDS)
-        code = self._popen.poll()
-        said = ""
-        with suppress(OSError, ValueError):
-            self._said.seek(0, os.SEEK_END)
-            self._said.seek(max(0, self._said.tell() - _SAID))
-            said = self._said.read().decode(errors="replace").strip()
+        code, said = self._popen.poll(), self._said.end()
         self.close()
         return ProcessEnded(f"the session's process {doing} {_how(code)}{f'. It said: {said}' if said else ''}")
 
@@ -178,11 +177,43 @@ class Process:
         self._end()
 
 
+class _Said:
+    """What a process writes to its standard error, of which the end is kept.
+
+    Args:
+        source: a pipe, which is read while answers are awaited, so that the process never waits for that; on Windows a file.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self.source, self.descriptor, self._kept = source, source.fileno(), b""
+        if os.name != "nt":
+            os.set_blocking(self.descriptor, False)
+
+    def read(self) -> bytes | None:
+        """Some of what there is; None where there is nothing now, nothing where there never will be."""
+        try:
+            found: bytes | None = self.source.read(_SAID_AT_ONCE)
+        except (OSError, ValueError):  # ValueError: it is closed
+            return b""
+        self._kept = (self._kept + (found or b""))[-_SAID:]
+        return found
+
+    def end(self) -> str:
+        """The last words of a process that has ended."""
+        if os.name == "nt":
+            with suppress(OSError, ValueError):
+                self.source.seek(max(0, self.source.seek(0, os.SEEK_END) - _SAID))
+        for _ in range(_PIPE_NBYTES // _SAID_AT_ONCE):
+            if not self.read():
+                break
+        return self._kept.decode(errors="replace").strip()
+
+
 class _Wait:
     """Waits for pipes, and looks meanwhile whether that is still wanted."""
 
-    def __init__(self, reader: int, writer: int) -> None:
-        self.reader, self.writer = reader, writer
+    def __init__(self, reader: int, writer: int, said: _Said) -> None:
+        self.reader, self.writer, self.said = reader, writer, said
         self.check: Callable[[], None] | None = None
         if os.name != "nt":
             for pipe in (reader, writer):
@@ -196,9 +227,12 @@ class _Wait:
         self._until(self.writer, select.POLLOUT)
 
     def _until(self, pipe: int, event: int) -> None:
-        poll = select.poll()
+        poll, said = select.poll(), self.said.descriptor
         poll.register(pipe, event)
-        while not poll.poll(_LOOK_SECONDS * 1000):
+        poll.register(said, select.POLLIN)
+        while pipe not in (ready := dict(poll.poll(_LOOK_SECONDS * 1000))):
+            if said in ready and self.said.read() == b"":
+                poll.unregister(said)
             self._look()
 
     def _look(self) -> None:
@@ -238,9 +272,9 @@ def _enlarge(pipe: int) -> None:
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_NBYTES)
 
 
-def _end(popen: subprocess.Popen[bytes], channel: Channel, said: Any, owner: int) -> None:
+def _end(popen: subprocess.Popen[bytes], channel: Channel, said: _Said, owner: int) -> None:
     channel.close()
-    said.close()
+    said.source.close()
     if owner == os.getpid():  # a forked child drops its copies, and leaves the process to its parent
         with suppress(OSError):
             popen.kill()

@@ -116,10 +116,12 @@ class _Apart:
             outputs = [NodeArg(*each) for each in told["outputs"]]
             overridable = [NodeArg(*each) for each in told["overridable"]]
             listed = [str(name) for name in told["providers"]]
+            held = ", ".join(map(str, told["held"]))
             texts = {str(n): {str(k): str(v) for k, v in each.items()} for n, each in told["provider_options"].items()}
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             process.close()
             raise ProcessEnded(f"the session's process said what is no model's signature ({error!r}), and was ended") from error
+        get_logger("intarsia").info("the session's process has given up: %s", visible_lines(held) or "nothing")
         self._process, self._providing = process, (providers, provider_options)
         self._signature, self._reader = signature, FeedReader(signature.inputs)
         self._inputs_meta, self._outputs_meta, self._overridable_meta = inputs, outputs, overridable

@@ -180,6 +180,8 @@ def _unpacked(found: Any, buffers: Sequence[np.ndarray]) -> Any:
         buffer = buffers[found["array"]]
         if dtype.hasobject or buffer.nbytes != math.prod(shape) * dtype.itemsize:
             raise NotUnderstood(f"an array of {dtype} {list(shape)} in {buffer.nbytes:,} bytes")
+        if dtype == np.bool_ and buffer.max(initial=0) > 1:  # NumPy counts on 0 and 1
+            raise NotUnderstood(f"an array of {dtype} with a byte that is neither 0 nor 1")
         return buffer.view(dtype).reshape(shape)
     if "scalar" in found:
         return _unpacked(found["scalar"], buffers)[()]
