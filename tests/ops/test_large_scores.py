@@ -41,3 +41,16 @@ def test_scores(provider: str, name: str, scale: float) -> None:
     d = (X - (zero if name == "of bytes" else 0)) * np.float32(scale)
     (y,) = session.run(None, {"x": X, "s": np.float32(scale)})
     np.testing.assert_allclose(y, expected(name, d.astype(np.float64)), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_selections_of_one_value_again_and_again(provider: str) -> None:
+    """What is subtracted is looked at; each of these has two ways to the one before it, a hundred times."""
+    chain = "".join(f"v{i + 1} = Where(c, v{i}, v{i}) " for i in range(100))
+    text = f"""<ir_version: 10, opset_import: ["": 20]> g (float[N] v0, bool[N] c, float[N] x) => (float[N] y)
+        {{ {chain} y = Sub(x, v100) }}"""
+    options = intarsia.SessionOptions()
+    options.graph_optimization_level = intarsia.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = intarsia.InferenceSession(onnx.parser.parse_model(text).SerializeToString(), options, [provider])
+    (y,) = session.run(None, {"v0": np.float32([1, 2]), "c": np.array([True, False]), "x": np.float32([7, 7])})
+    np.testing.assert_array_equal(y, [6, 5])

@@ -535,10 +535,20 @@ ERF = (
 )  # fmt: skip
 
 
+_LOOKED_AT = 16  # tensors behind a difference: definitions need three or four, and chains of selections are of any length
+
+
 def _is_extremum(t: Tensor) -> bool:
     """Whether it is the largest or least of an axis, perhaps another number where that is infinite."""
-    while t.prim in ("broadcast", "expand", "reshape"):
-        t = t.args[0]
-    if t.prim == "select":
-        return any(map(_is_extremum, t.args[1:]))
-    return t.prim == "reduce" and t.attrs[0] in ("max", "min")
+    waiting = [t]
+    for _ in range(_LOOKED_AT):
+        if not waiting:
+            break
+        t = waiting.pop(0)
+        if t.prim in ("broadcast", "expand", "reshape"):
+            waiting.append(t.args[0])
+        elif t.prim == "select":
+            waiting += t.args[1:]
+        elif t.prim == "reduce" and t.attrs[0] in ("max", "min"):
+            return True
+    return False
