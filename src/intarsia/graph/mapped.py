@@ -21,12 +21,13 @@ def release_bytes(piece: memoryview) -> int:
 
 
 def release_pages(array: np.ndarray) -> int:
-    """Let the system forget the file pages under `array`, if it is a view of a mapped file; returns bytes released.
+    """Let the system forget the file pages under `array`, if it is a view of a file mapped to be read; returns bytes released.
 
-    The data stays readable: pages are read from the file again when they are touched. Only whole pages are released.
+    The data stays readable: pages are read from the file again when they are touched. Only whole pages are released. Of a
+    mapping that can be written (a caller's, who may have changed its own copy) nothing is: changes would be lost.
     """
     owner = file_under(array) if hasattr(mmap, "MADV_DONTNEED") else None
-    if owner is None:
+    if owner is None or not memoryview(owner).readonly:
         return 0
     origin = np.frombuffer(owner, np.uint8).ctypes.data
     bounds = getattr(np, "byte_bounds", None) or np.lib.array_utils.byte_bounds  # NumPy 1, 2
