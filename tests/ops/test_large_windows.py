@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import intarsia as ort
-from intarsia.errors import RunTimeout
+from intarsia.errors import InvalidGraph, RunTimeout
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops.spatial import cut_to, place_windows, slide
@@ -126,6 +126,45 @@ def test_bytes_and_channels_last(provider: str) -> None:
     assert y.shape == (1, 7, 8, 2)
     expected = pooled(x.transpose(0, 3, 1, 2), "MaxPool", [GIANT] * 2, [1, 1], [1, 1], [HALF] * 2, [7, 8])
     np.testing.assert_array_equal(y, np.maximum(expected, 0).transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(("n", "attributes"), [
+    (8, {"kernel_shape": [5000], "strides": [4990]}), (8, {"kernel_shape": [5000], "strides": [4990], "pads": [2, 0]}),
+    (9, {"kernel_shape": [2501], "dilations": [2], "strides": [4980]}),
+])  # fmt: skip
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_no_window_at_all(op: str, n: int, attributes: dict[str, Any], known: bool, provider: str) -> None:
+    """A window that lacks more than a stride, and less than two."""
+    x = np.ones((1, 2, n), np.float32)
+    session = ort.InferenceSession(model(op, [1, 2, n if known else "d"], 3, **attributes), providers=[provider])
+    assert session.run(None, {"x": x})[0].shape == (1, 2, 0)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_cut_windows_are_as_whole_ones(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any sizes, borders, strides and dilations."""
+    draw = np.random.default_rng(8)
+    for _ in range(60):
+        rank = int(draw.integers(1, 3))
+        attributes: dict[str, Any] = {
+            "kernel_shape": draw.integers(1, 7, rank).tolist(), "strides": draw.integers(1, 5, rank).tolist(),
+            "dilations": draw.integers(1, 4, rank).tolist(), "ceil_mode": int(draw.integers(2)),
+        }  # fmt: skip
+        attributes["pads"] = [int(draw.integers(0, n)) for n in attributes["kernel_shape"] * 2]
+        if op == "AveragePool":
+            attributes["count_include_pad"] = int(draw.integers(2))
+        x = draw.standard_normal((1, 2, *draw.integers(1, 9, rank))).astype(np.float32)
+        data, found = model(op, list(x.shape), x.ndim, 1 + (op == "MaxPool"), **attributes), []
+        for least in (1 << 12, 0):
+            monkeypatch.setattr("intarsia.ops.spatial.LARGE_WINDOW", least)
+            try:
+                found.append(ort.InferenceSession(data, providers=PROVIDERS[1:]).run(None, {"x": x}))
+            except InvalidGraph as error:
+                found.append(["the kernel spans" in str(error)])
+        for whole, cut in zip(*found, strict=True):
+            np.testing.assert_allclose(cut, whole, rtol=1e-5, atol=1e-6, err_msg=str(attributes))
 
 
 def test_windows_meet_what_they_met() -> None:

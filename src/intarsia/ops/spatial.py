@@ -146,6 +146,7 @@ def slide(x: k.Tensor, windows: Windows, fill: k.Operand, first: int = 2) -> k.T
 def _fit(x: k.Tensor, windows: Windows, fill: k.Operand, first: int) -> k.Tensor:
     """Lengthen or shorten the spatial axes to what the windows cover exactly."""
     cover = [(n - 1) * s + span for n, s, span in zip(windows.out, windows.strides, windows.spans, strict=True)]
+    cover = [max(c, 0) if isinstance(c, int) else c for c in cover]  # of no windows, any size less than a window's
     lead = (0,) * first
     more = [dim_max(c - d, 0) for c, d in zip(cover, x.shape[first:], strict=True)]
     x = k.pad(x, (0,) * x.rank, (*lead, *more), fill)
@@ -171,7 +172,7 @@ def cut_to(windows: Windows, extents: Sequence[Dim]) -> Windows:
     for i, extent in enumerate(extents):
         spread, before = windows.dilations[i], windows.low[i]
         reach = (windows.out[i] - 1) * windows.strides[i]  # from the first window to the last
-        first = dim_min(floordiv(dim_max(before - reach, 0), spread), windows.sizes[i] - 1)
+        first = dim_min(floordiv(dim_max(before - dim_max(reach, 0), 0), spread), windows.sizes[i] - 1)
         last = dim_max(first, dim_min(windows.sizes[i] - 1, floordiv(extent - 1 + before, spread)))
         sizes.append(last - first + 1)
         low.append(before - first * spread)
