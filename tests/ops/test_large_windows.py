@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import intarsia as ort
 from intarsia.errors import InvalidGraph, RunTimeout
@@ -165,6 +165,26 @@ def test_cut_windows_are_as_whole_ones(op: str, monkeypatch: pytest.MonkeyPatch)
                 found.append(["the kernel spans" in str(error)])
         for whole, cut in zip(*found, strict=True):
             np.testing.assert_allclose(cut, whole, rtol=1e-5, atol=1e-6, err_msg=str(attributes))
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_masked_windows(provider: str) -> None:
+    """All windows hold the whole input, whatever else they hold."""
+    x, mask = rng.standard_normal((1, 2, 5, 6)).astype(np.float32), rng.integers(0, 2, (1, 2, 5, 6)).astype(np.int32)
+    found = []
+    for size in (63, 201, GIANT):
+        node = helper.make_node(
+            "MaxpoolWithMask", ["x", "m"], ["y"], domain="com.microsoft", kernel_shape=[size] * 2, pads=[size // 2] * 4
+        )
+        graph = helper.make_graph(
+            [node], "g", [helper.make_tensor_value_info("x", FLOAT, x.shape)],
+            [helper.make_tensor_value_info("y", FLOAT, None)], [numpy_helper.from_array(mask, "m")],
+        )  # fmt: skip
+        imports = [helper.make_opsetid("", 22), helper.make_opsetid("com.microsoft", 1)]
+        data = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+        found.append(ort.InferenceSession(data, providers=[provider]).run(None, {"x": x})[0])
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])
 
 
 def test_windows_meet_what_they_met() -> None:

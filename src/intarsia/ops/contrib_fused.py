@@ -14,7 +14,7 @@ from intarsia.ops.nn import conv, conv_transpose
 from intarsia.ops.operands import HALF, element_type, integers, normal_axis, widened
 from intarsia.ops.pooling import max_pool
 from intarsia.ops.registry import NodeContext, op
-from intarsia.ops.spatial import place_windows, slide
+from intarsia.ops.spatial import cut_to, place_windows, slide
 
 DOMAIN = "com.microsoft"
 Tensor = k.Tensor
@@ -322,7 +322,7 @@ def maxpool_with_mask(
     The first element of an image counts whatever its mask is. The mask repeats over leading axes of size 1.
     """
     sizes = tuple(kernel_shape) if kernel_shape else X.shape[2:]
-    windows = place_windows(X.shape[2:], sizes, strides, pads, None, auto_pad, clipped=True)
+    windows = cut_to(place_windows(X.shape[2:], sizes, strides, pads, None, auto_pad, clipped=True), X.shape[2:])
     first: Tensor | None = None
     for axis in range(2, X.rank):
         edge = k.equal(k.iota([d if i == axis else 1 for i, d in enumerate(X.shape)], axis), 0)
