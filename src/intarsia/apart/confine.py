@@ -67,9 +67,15 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "utimes": (235, None), "futimesat": (261, None), "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7),
     "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "sched_setaffinity": (203, 122),
     "setpriority": (141, 140), "ioperm": (173, None), "iopl": (172, None), "init_module": (175, 105),
-    "finit_module": (313, 273), "kexec_load": (246, 104), "swapon": (167, 224), "reboot": (169, 142),
+    "finit_module": (313, 273), "kexec_load": (246, 104), "swapon": (167, 224), "reboot": (169, 142), "setrlimit": (160, 164),
+    "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430), "fsmount": (432, 432), "fspick": (433, 433),
+    "mount_setattr": (442, 442), "delete_module": (176, 106), "kexec_file_load": (320, 294), "swapoff": (168, 225),
+    "settimeofday": (164, 170), "clock_settime": (227, 112), "sethostname": (170, 161), "setdomainname": (171, 162),
 }  # fmt: skip
 _ABSENT = {"clone3", "openat2"}  # their arguments are in memory, where a filter cannot look; libraries then call the older ones
+# Calls that are let through where these halves of their arguments are 0: for this process or thread; limits that are asked for
+# and not set, since root could raise them again.
+_WHERE_ZERO = {"sched_setaffinity": (0,), "prlimit64": (0, 4, 5)}
 _WRITING = 0o1 | 0o2 | 0o100 | 0o1000  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC
 _CLONE_THREAD = 0x10000
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0, 317), "aarch64": (0xC00000B7, 1, 277)}  # audit's number, column above, seccomp
@@ -100,8 +106,8 @@ def _program(audit: int, column: int, own: int) -> Iterator[_Step]:
             yield from _if_argument(number, 0, _ANY_BIT, _CLONE_THREAD, refused_where=False)
         elif name in ("tgkill", "kill"):  # what ends the process itself may
             yield from _if_argument(number, 0, _EQUAL, own, refused_where=False)
-        elif name in ("prlimit64", "sched_setaffinity"):  # 0: this process, this thread
-            yield from _if_argument(number, 0, _EQUAL, 0, refused_where=False)
+        elif name in _WHERE_ZERO:
+            yield from _if_zero(number, _WHERE_ZERO[name])
         else:
             yield _EQUAL, 0, 1, number
             yield (_RETURN, 0, 0, _ERRNO | _ENOSYS) if name in _ABSENT else refuse
@@ -115,6 +121,18 @@ def _if_argument(number: int, argument: int, test: int, operand: int, *, refused
     yield (test, 0, 1, operand) if refused_where else (test, 1, 0, operand)
     yield _RETURN, 0, 0, _ERRNO | _EPERM
     yield _RETURN, 0, 0, _ALLOW
+
+
+def _if_zero(number: int, halves: tuple[int, ...]) -> Iterator[_Step]:
+    """A call that is refused unless these halves of its arguments (2 i: the low one of argument i) are 0."""
+    left = 2 * len(halves)
+    yield _EQUAL, 0, left + 2, number
+    for half in halves:
+        left -= 2
+        yield _LOAD, 0, 0, 16 + 4 * half
+        yield _EQUAL, 0, left + 1, 0
+    yield _RETURN, 0, 0, _ALLOW
+    yield _RETURN, 0, 0, _ERRNO | _EPERM
 
 
 def filter_system_calls() -> list[str]:
