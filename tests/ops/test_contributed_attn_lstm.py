@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -92,6 +93,7 @@ def test_two_steps_by_hand(provider: str) -> None:
 
 
 @pytest.mark.parametrize(("changes", "message"), [
+    ({"W": np.zeros((20, 6), np.float32)}, r"W \[20, \d\] and R \[1, 20, 5\]; expected three axes each"),
     ({"V": None}, "QW, MW, V and M are needed"),
     ({"V": np.zeros((1, 9), np.float32)}, r"V has shape \[1, 9\]; expected \[1, 3\]"),
     ({"W": np.zeros((1, 20, 7), np.float32)}, r"W has shape \[1, 20, 7\]; expected \[1, 20, 6\]"),
@@ -99,5 +101,10 @@ def test_two_steps_by_hand(provider: str) -> None:
 ])  # fmt: skip
 def test_operands_that_do_not_fit(changes: dict[str, np.ndarray | None], message: str) -> None:
     feed = {n: x for n, x in (feed_of(1, None, False) | changes).items() if x is not None}
-    with pytest.raises(IntarsiaError, match=message):
-        ours(model_of(feed, hidden_size=HIDDEN), feed, PROVIDERS[0])
+    for ranks in (True, False):  # known to the session, or only to the run
+        model = onnx.ModelProto.FromString(model_of(feed, hidden_size=HIDDEN))
+        for value in model.graph.input:
+            if not ranks:
+                value.type.tensor_type.ClearField("shape")
+        with pytest.raises(IntarsiaError, match=message):
+            ours(model.SerializeToString(), feed, PROVIDERS[0])

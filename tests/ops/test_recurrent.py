@@ -11,6 +11,7 @@ from intarsia.errors import InvalidGraph
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
+from intarsia.kernel.lang import DefinitionError
 from intarsia.ops import registry
 from intarsia.ops.evaluate import evaluate_node
 
@@ -154,6 +155,14 @@ def test_refusals() -> None:
         evaluate("LSTM", 7, [x, w, r], direction="bidirectional")
     with pytest.raises(InvalidGraph, match="activation 'Gelu' is not known; expected one of Sigmoid"):
         evaluate("LSTM", 7, [x, w, r], activations=["Sigmoid", "Gelu", "Tanh"])
+    for op, weights, known in (("LSTM", w, r), ("GRU", floats(1, 12, 3), floats(1, 12, 4)), ("RNN", r, r)):
+        with pytest.raises(InvalidGraph, match=r"X has shape \[1, 2, 3\], W \[.*\] and R \[.*\]; expected three axes each"):
+            evaluate(op, 7, [x, weights, known[0]])
+    record = registry().find("", "LSTM", 14)
+    assert record is not None
+    assert record.infer is not None
+    with pytest.raises(DefinitionError, match=r"X has shape \[2, 3\], W \[1, 16, 3\]"):
+        record.infer(*(TensorType(DType.FLOAT, a.shape) for a in (x[0], w, r)))
     with pytest.raises(InvalidGraph, match="activations has 2 names; expected 3"):
         evaluate("LSTM", 7, [x, w, r], activations=["Sigmoid", "Tanh"])
 

@@ -8,10 +8,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.contrib import DOMAIN
-from intarsia.ops.recurrent import LSTM_ACTIVATIONS, Array, Layer, Step, check_sizes, layer_of, lstm_steps, run_steps
+from intarsia.ops.recurrent import (
+    LSTM_ACTIVATIONS,
+    Array,
+    Layer,
+    Step,
+    check_sizes,
+    layer_of,
+    layer_types,
+    lstm_steps,
+    run_steps,
+)
 from intarsia.ops.registry import host_op
 from intarsia.records import dataclass
 
@@ -45,17 +54,7 @@ class Memory:
         return context if self.joined is None else np.concatenate([hidden, context], axis=1) @ self.joined
 
 
-def _types(X: TensorType, W: TensorType, R: TensorType, *rest: object) -> tuple[TensorType, ...]:
-    if X.shape is None or W.shape is None or R.shape is None:
-        return (TensorType(X.dtype),) * 3
-    if len(X.shape) != 3 or len(W.shape) != 3 or len(R.shape) != 3:
-        raise k.DefinitionError(f"X is {X}, W {W} and R {R}; expected three axes each")
-    seq, batch, _ = X.shape
-    final = TensorType(X.dtype, (W.shape[0], batch, R.shape[2]))
-    return TensorType(X.dtype, (seq, W.shape[0], batch, R.shape[2])), final, final
-
-
-@host_op("AttnLSTM", 1, domain=DOMAIN, infer=_types, reason="a loop over steps whose state feeds back")
+@host_op("AttnLSTM", 1, domain=DOMAIN, infer=layer_types(2), reason="a loop over steps whose state feeds back")
 def attn_lstm(
     X: Array, W: Array, R: Array, B: Array | None = None, sequence_lens: Array | None = None, initial_h: Array | None = None,
     initial_c: Array | None = None, P: Array | None = None, QW: Array | None = None, MW: Array | None = None,
@@ -70,8 +69,8 @@ def attn_lstm(
     """
     if QW is None or MW is None or V is None or M is None:
         raise k.DefinitionError("QW, MW, V and M are needed: the weights of the attention, and what it attends to")
-    width = X.shape[2]
-    layer = layer_of(X, W[:, :, :width], R, B, sequence_lens, (initial_h, initial_c), 4, LSTM_ACTIVATIONS, {
+    width = X.shape[-1]
+    layer = layer_of(X, W[..., :width], R, B, sequence_lens, (initial_h, initial_c), 4, LSTM_ACTIVATIONS, {
         "activation_alpha": activation_alpha, "activation_beta": activation_beta, "activations": activations, "clip": clip,
         "direction": direction, "hidden_size": hidden_size, "layout": 0, "P": P,
     })  # fmt: skip

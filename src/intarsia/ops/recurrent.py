@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.faults import CURRENT_RUN, LENGTH_IS_OUT_OF_RANGE
-from intarsia.graph.dims import Dim
+from intarsia.graph.dims import Dim, format_shape
 from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.ops.registry import host_op
@@ -152,6 +152,7 @@ def layer_of(
     direction, layout = attributes["direction"], attributes["layout"]
     if direction not in ("forward", "reverse", "bidirectional"):
         raise k.DefinitionError(f"direction is {direction!r}; expected forward, reverse or bidirectional")
+    _check_axes(X.shape, W.shape, R.shape)
     directions = 2 if direction == "bidirectional" else 1
     hidden = R.shape[2]
     if len(W) != directions or len(R) != directions or W.shape[1] != gates * hidden or R.shape[1] != gates * hidden:
@@ -213,10 +214,19 @@ def _results(Y: Array, finals: Sequence[Array], layout: int, dtype: np.dtype) ->
     return tuple(np.ascontiguousarray(a).astype(dtype, copy=False) for a in (Y, *finals))
 
 
-def _types(states: int) -> Callable[..., tuple[TensorType, ...]]:
+def _check_axes(*shapes: Sequence[Dim]) -> None:
+    if any(len(shape) != 3 for shape in shapes):
+        x, w, r = map(format_shape, shapes)
+        raise k.DefinitionError(f"X has shape {x}, W {w} and R {r}; expected three axes each")
+
+
+def layer_types(states: int) -> Callable[..., tuple[TensorType, ...]]:
+    """Types of Y and so many final states."""
+
     def infer(X: TensorType, W: TensorType, R: TensorType, *rest: Any, layout: int = 0) -> tuple[TensorType, ...]:
         if X.shape is None or W.shape is None or R.shape is None:
             return (TensorType(X.dtype),) * (states + 1)
+        _check_axes(X.shape, W.shape, R.shape)
         seq, batch, _ = X.shape if not layout else (X.shape[1], X.shape[0], X.shape[2])
         directions, hidden = W.shape[0], R.shape[2]
         out: tuple[Dim, ...] = (seq, directions, batch, hidden)
@@ -228,7 +238,7 @@ def _types(states: int) -> Callable[..., tuple[TensorType, ...]]:
     return infer
 
 
-@host_op("LSTM", since=(1, 7, 14, 22), infer=_types(2), reason=_REASON)
+@host_op("LSTM", since=(1, 7, 14, 22), infer=layer_types(2), reason=_REASON)
 def lstm(
     X: Array, W: Array, R: Array, B: Array | None = None, sequence_lens: Array | None = None, initial_h: Array | None = None,
     initial_c: Array | None = None, P: Array | None = None, *, activation_alpha: Sequence[float] | None = None,
@@ -270,7 +280,7 @@ def lstm_steps(layer: Layer, P: Array | None, input_forget: int) -> Callable[[in
     return step_of
 
 
-@host_op("GRU", since=(1, 3, 7, 14, 22), infer=_types(1), reason=_REASON)
+@host_op("GRU", since=(1, 3, 7, 14, 22), infer=layer_types(1), reason=_REASON)
 def gru(
     X: Array, W: Array, R: Array, B: Array | None = None, sequence_lens: Array | None = None, initial_h: Array | None = None, *,
     activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None,
@@ -307,7 +317,7 @@ def gru(
     return _results(Y, finals, layout, X.dtype)
 
 
-@host_op("RNN", since=(1, 7, 14, 22), infer=_types(1), reason=_REASON)
+@host_op("RNN", since=(1, 7, 14, 22), infer=layer_types(1), reason=_REASON)
 def rnn(
     X: Array, W: Array, R: Array, B: Array | None = None, sequence_lens: Array | None = None, initial_h: Array | None = None, *,
     activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None,
