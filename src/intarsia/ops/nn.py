@@ -103,7 +103,10 @@ def _transposed_extents(
     extents: Sequence[Dim], spans: Sequence[Dim], strides: Ints, pads: Ints | None, extra: Ints, output_shape: Ints | None,
     auto_pad: str,
 ) -> tuple[list[Dim], list[Dim]]:  # fmt: skip
-    """Per axis, elements cut off before the first output element, and the number of output elements."""
+    """Per axis, elements cut off before the first output element, and the number of output elements.
+
+    An output without elements is refused, as onnxruntime does, unless `output_shape` wants it.
+    """
     rank = len(extents)
     explicit = tuple(pads) if pads else (0,) * (2 * rank)
     wanted = tuple(output_shape)[-rank:] if output_shape else None
@@ -115,12 +118,14 @@ def _transposed_extents(
             before, after = (explicit[i], explicit[rank + i]) if auto_pad == "NOTSET" else (0, 0)
             low.append(before)
             out.append(full - before - after)
+            k.require_least(out[-1], 1, f"the output's extent along spatial axis {i}")
             continue
         size: Dim = extent * strides[i] if wanted is None else int(wanted[i])
         total = full - size
         half = floordiv(dim_max(total, 0), 2)
         low.append(half if auto_pad == "SAME_UPPER" else dim_max(total, 0) - half)
         out.append(size)
+        k.require_least(size, 0 if wanted is not None else 1, f"the output's extent along spatial axis {i}")
     return low, out
 
 

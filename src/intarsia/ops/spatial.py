@@ -59,7 +59,8 @@ def place_windows(
     two are. Of sizes that are symbols it is a quotient downwards, so runs that `may_be_clipped` names need another graph.
 
     Raises:
-        DefinitionError: a list has the wrong length, a pad is negative, or auto_pad is not one of its values.
+        DefinitionError: a list has the wrong length, a pad is negative, auto_pad is not one of its values, or a convolution's
+            axis has no elements (onnxruntime refuses all of those; here pads alone may make it long enough).
     """
     rank = len(extents)
     steps = per_axis("strides", strides, rank)
@@ -77,6 +78,8 @@ def place_windows(
     for i, extent in enumerate(extents):
         span = (sizes[i] - 1) * spread[i] + 1
         if auto_pad.startswith("SAME"):
+            if not clipped:  # with the border as pads there would be less than the kernel spans
+                k.require_least(extent, 1, f"the extent of spatial axis {i}, whose border is {auto_pad}")
             count = ceildiv(extent, steps[i])
             total = dim_max((count - 1) * steps[i] + span - extent, 0) if not _fits(span, steps[i]) else span - steps[i]
             half = floordiv(total, 2)
