@@ -61,6 +61,11 @@ from intarsia.providers.cpu.widen import original_type, widened
 from intarsia.records import dataclass
 
 _TAME = 1e12  # products of three such numbers, and of integers of 32 bits, are finite as float32
+_BROADCASTS = frozenset(("broadcast", "expand", "reshape"))
+_FINITE = _BROADCASTS | frozenset(
+    "input scalar cast neg abs sign floor ceil round tanh erf atan asinh add sub mul div min max select eq ne lt le not and or "
+    "isnan isinf".split()
+)  # primitives that make no NaN of such numbers, nor infinities, of which others might
 
 
 @dataclass
@@ -488,10 +493,15 @@ class _Lowerer:
     def _is_tame(self, root: Tensor, leaves: Sequence[Tensor]) -> bool:
         """Whether no number in an epilogue can make NaN of integers; see `Epilogue.tame`."""
         found = walk([root])
-        arrays = [self.constants.array(t.attrs[0]) for t in leaves if t.dtype.is_floating]
-        numbers = [*arrays, *(np.array(t.attrs[0]) for t in found if t.prim == "scalar")]
-        divides = any(t.prim == "div" for t in found)
-        return all(x is not None and _are_tame(x, divides) for x in numbers)
+        numbers: dict[int, np.ndarray | None] = {id(t): np.array(t.attrs[0]) for t in found if t.prim == "scalar"}
+        numbers |= {id(t): self.constants.array(t.attrs[0]) for t in leaves if t.dtype.is_floating}
+        below = walk([t.args[1] for t in found if t.prim == "div"])
+        divisors = {id(t) for t in below if not t.args}
+        if any(t.args and t.prim not in _BROADCASTS for t in below) or not divisors <= numbers.keys():
+            return False  # what is computed may be 0
+        if any(t.prim not in _FINITE for t in found):
+            return False
+        return all(x is not None and _are_tame(x, i in divisors) for i, x in numbers.items())
 
     def _constrain(self, g: Group) -> None:
         where = place_of(g.nodes[0])
