@@ -17,7 +17,8 @@ class Epilogue:
         root: element-wise primitives; `input(0)` is the accumulator of element (m, n), `input(i)` operand i - 1.
         kinds: per operand, how it is indexed: "column" by n, "row" by m, "full" like the output, "scalar" not at all.
         dtypes: per operand, its element type in memory.
-        tame: no floating operand that is not "full" can make NaN of integers: all are known, and none is NaN, infinite or huge.
+        tame: nothing but a "full" operand can make NaN of integers: no primitive does, and all numbers and other floating
+            operands are known, and none is NaN, infinite or huge.
     """
 
     root: Tensor

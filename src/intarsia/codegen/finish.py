@@ -21,7 +21,7 @@ class Finish:
         self.dtypes = epilogue.dtypes if epilogue else ()
         self.itemsize = itemsize(self.dtype)
         floats = [kind for d, kind in zip(self.dtypes, self.kinds, strict=True) if d.is_floating]
-        tame = not floats or (epilogue is not None and epilogue.tame)
+        tame = epilogue is None or epilogue.tame
         self.finite = dtype is DType.INT32 and "full" not in floats and tame
 
     def operand(self, index: int, pointer: Value, mask: Value | None = None) -> Value:

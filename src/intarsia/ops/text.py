@@ -169,7 +169,7 @@ def _tfidf_type(X: TensorType, *, ngram_indexes: Sequence[int], **others: Any) -
     "TfIdfVectorizer",
     since=9,
     infer=_tfidf_type,
-    reason="its numbers are not int32 or int64, or its attributes do not fit together",
+    reason="its numbers are not int32 or int64, or n-grams have a place in common in mode IDF",
 )
 def tf_idf_vectorizer(
     X: np.ndarray, *, max_gram_length: int, max_skip_count: int, min_gram_length: int, mode: str, ngram_counts: Sequence[int],
