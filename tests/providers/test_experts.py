@@ -129,6 +129,20 @@ def test_integers(tokens: int, bits: int, block: int, zeros: bool) -> None:
     check("QMoE", given, x, logits, k=2, activation_type="silu", **attributes)
 
 
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_scales_that_are_not_finite(bad: float) -> None:
+    """They meet the zeros of their blocks, not only their sums: the definition multiplies."""
+    rng = np.random.default_rng(3)
+    given, attributes = integers(rng, 4, 8, False)
+    numbers_of, scales = given[:2]
+    assert numbers_of is not None and scales is not None
+    numbers_of[:] = 0x99  # all of them 1, but one of them 0
+    numbers_of[:, 0, 0] = 0x89
+    scales[:, 0, 0] = bad
+    x, logits = np.abs(numbers(rng, 9, WIDTH)), numbers(rng, 9, EXPERTS)
+    check("QMoE", given, x, logits, k=2, activation_type="relu", **attributes)
+
+
 @pytest.mark.parametrize("tokens", [1, 60])
 @pytest.mark.parametrize(
     ("kind", "block", "scale"), [("fp4", 32, "e8m0fnu"), ("nvfp4", 16, "e4m3fn"), ("wfp4afp8", 32, "e8m0fnu")]

@@ -11,7 +11,7 @@ from intarsia.kernel import lang as k
 from intarsia.ops.channels_last import to_channels_first, to_channels_last
 from intarsia.ops.contrib import embed_layer_normalization
 from intarsia.ops.contrib_attention import Choice, Earlier, Projection, attend_projected
-from intarsia.ops.matmul import gemm, matrix_product
+from intarsia.ops.matmul import matrix_product
 from intarsia.ops.nn import qlinear_conv
 from intarsia.ops.operands import OMITTED, given, normal_axis, widened
 from intarsia.ops.pooling import average_pool
@@ -135,11 +135,17 @@ def qgemm(
     A: Tensor, a_scale: Tensor, a_zero_point: Tensor, B: Tensor, b_scale: Tensor, b_zero_point: Tensor, C: Tensor | None = None,
     y_scale: Tensor | None = None, y_zero_point: Tensor | None = None, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> Tensor:  # fmt: skip
-    """alpha A B + C, where C counts in steps of alpha * a_scale * b_scale; float32 where `y_scale` is omitted."""
-    b = dequantize_linear(B, b_scale, b_zero_point, axis=0 if transB else 1)
-    y = gemm(dequantize_linear(A, a_scale, a_zero_point), b, None, alpha=alpha, transA=transA, transB=transB)
+    """alpha A B + C, where C counts in steps of alpha * a_scale * b_scale; float32 where `y_scale` is omitted.
+
+    Integers are summed, and the sums scaled, as onnxruntime does: an infinite scale meets no zeros inside a sum.
+    """
+    left, right = (k.transpose(x, (1, 0)) if turned else x for x, turned in ((A, transA), (B, transB)))
+    total = matrix_product(
+        _less_zero(left, a_zero_point, by_row=True), _less_zero(right, b_zero_point, by_row=False), DType.INT32
+    )
     if C is not None:
-        y = y + k.cast(C, DType.FLOAT) * (a_scale * b_scale * alpha)
+        total = total + C
+    y = k.cast(total, DType.FLOAT) * (_spread(a_scale, by_row=True) * _spread(b_scale, by_row=False) * alpha)
     return y if y_scale is None else _quantized(y, y_scale, y_zero_point, A)
 
 

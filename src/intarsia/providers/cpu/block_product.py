@@ -30,6 +30,7 @@ from intarsia.providers.cpu.arithmetic import KEY
 from intarsia.providers.cpu.contraction import MatMul
 from intarsia.providers.cpu.pair_rows import pays_in_rows
 from intarsia.providers.cpu.product_steps import SERIAL_PRODUCTS, fused_operand, shares
+from intarsia.providers.cpu.stored_blocks import are_finite
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, forms_of, tensor_types
 from intarsia.records import dataclass
 
@@ -52,6 +53,8 @@ def matmul_n_bits(node: Node, inference: Inference) -> Template | None:
     if (bits or 4) not in (4, 8) or inputs[_GROUPS] or attributes.get("weight_prepacked", 0) or size % 8:
         return None
     if any(n and n not in inference.graph.constants for n in (inputs[_B], inputs[_SCALES], inputs[_ZEROS])):
+        return None
+    if not are_finite(inference.graph.constants[inputs[_SCALES]]):
         return None
     depth = int(attributes["K"])
     weights = TensorType(DType.FLOAT, (depth, columns))
@@ -258,7 +261,7 @@ def matmul_bnb4(node: Node, inference: Inference) -> Template | None:
     if a is None or a.shape is None or a.dtype is not DType.FLOAT or not a.shape or not isinstance(out, TensorType):
         return None
     constants = [inference.graph.constants.get(name) for name in node.inputs[1:3]]
-    if any(c is None for c in constants) or not whole_blocks(attributes):
+    if any(c is None for c in constants) or not whole_blocks(attributes) or not are_finite(constants[1]):  # type: ignore[arg-type]
         return None
     weights = TensorType(DType.FLOAT, (int(attributes["K"]), int(attributes["N"])))
     form = BlockFormat(4, int(attributes["block_size"]), False, BNB4_NUMBERS[int(attributes["quant_type"])])

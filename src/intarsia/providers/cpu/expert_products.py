@@ -22,6 +22,7 @@ from intarsia.ops.contrib_experts import FLOAT4
 from intarsia.ops.infer import Inference
 from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.experts import block_size, stored_bits
+from intarsia.providers.cpu.stored_blocks import are_finite
 from intarsia.providers.cpu.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.records import dataclass
 
@@ -68,6 +69,9 @@ def expert_products(node: Node, inference: Inference) -> Template | None:
     if rows is None or rows.shape is None or not isinstance(rows.shape[1], int) or not isinstance(out, TensorType):
         return None
     if any(n and n not in inference.graph.constants for n in node.inputs[_WEIGHTS:]):
+        return None
+    factors = [inference.graph.constants[n] for i, n in enumerate(node.inputs) if n and i in (_SCALES, _WHOLE)]
+    if not all(map(are_finite, factors)):
         return None
     return ExpertProducts(node, (*node.inputs[:2],), types, out, takes_epilogue=False, names=tuple(node.inputs))
 

@@ -92,6 +92,8 @@ class Draft:
             return
         if zero and zero not in self.graph.constants:
             return
+        if not np.isfinite(scale).all():  # sums of integers hide the zeros that an infinite scale makes NaN of
+            return
         rank = len(x.shape)
         axis = int(node.attributes.get("axis", 1))
         self.dequantized[node.outputs[0]] = Dequantized(

@@ -81,6 +81,11 @@ class StoredBlocks:
         return np.ascontiguousarray(np.broadcast_to(values.reshape(-1, 1), (self.columns, blocks)))
 
 
+def are_finite(scales: Constant) -> bool:
+    """Whether kernels that scale sums of a block may have these: an infinite scale makes NaN of the zeros that sums hide."""
+    return bool(np.isfinite(scales.numpy()).all())
+
+
 def stored_blocks(node: Node, constants: Mapping[str, Constant]) -> StoredBlocks | None:
     """The weights that a DequantizeLinear of constants gives, if blocks along K can hold them."""
     if any(n and n not in constants for n in node.inputs):
@@ -97,5 +102,7 @@ def stored_blocks(node: Node, constants: Mapping[str, Constant]) -> StoredBlocks
         size = -(-depth // 8) * 8
         fits = scale.size == 1 or (axis == 1 and scale.shape == (columns,))
     if not fits or (zero is not None and zero.shape != scale.shape):
+        return None
+    if not are_finite(scale):
         return None
     return StoredBlocks(data, scale, zero, size)
