@@ -263,3 +263,20 @@ def test_empty_tensors() -> None:
         for symbolic in (False, True):
             (found,), _ = run("Flatten", x, axis=axis, symbolic=symbolic)
             assert found.shape == shape
+
+
+@pytest.mark.parametrize("opset", [11, 13, 17])
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("axes", [[0], [-1], [0, 2], [0, -1], [1, -3], [-2, -1], [0, 1, 2]])
+@pytest.mark.parametrize("op", ["ReduceL1", "ReduceLogSum"])
+def test_axes_that_are_attributes(op: str, axes: list[int], keepdims: int, opset: int) -> None:
+    """OpenVINO looks for them in an input from 13 on, and reduces all axes for want of it."""
+    x = RNG.uniform(0.5, 2.0, (2, 3, 4)).astype(np.float32) * np.float32(-1 if op == "ReduceL1" else 1)
+    expected = np.abs(x.astype(float)).sum(tuple(axes), keepdims=bool(keepdims))
+    check(expected if op == "ReduceL1" else np.log(expected), op, x, opset=opset, axes=axes, keepdims=keepdims)
+    for shape in ((0, 3, 4), (2, 0, 4)):
+        empty = np.zeros(shape, np.float32)
+        (found,), _ = run(op, empty, opset=opset, axes=axes, keepdims=keepdims, symbolic=True)
+        with np.errstate(divide="ignore"):
+            total = empty.sum(tuple(axes), keepdims=bool(keepdims))
+            np.testing.assert_array_equal(found, total if op == "ReduceL1" else np.log(total))
