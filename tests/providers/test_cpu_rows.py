@@ -45,7 +45,7 @@ def whole(text: str, constants: Mapping[str, np.ndarray], feeds: Mapping[str, np
 
 
 W = {
-    "w": normal(8, 4, 3, 3), "v": normal(8, 8, 1, 1), "u": normal(8, 1, 3, 3), "b": normal(8), "d": normal(200, 16),
+    "w": normal(8, 4, 3, 3), "v": normal(8, 8, 1, 1), "u": normal(8, 1, 3, 3), "bias": normal(8), "dense": normal(200, 16),
     "e": normal(16, 16), "table": normal(50, 16), "two": np.array([2]), "one": np.array([1]), "zero": np.array([0]),
     "flat": np.array([0, -1]), "merged": np.array([-1, 16]), "parted": np.array([0, 5, 4, 4]), "back": np.array([-1, 5, 16]),
     "ones": np.ones(16, "f4"), "last": np.array([-1]), "halves": np.array([8, 8]), "ends": np.array([12]),
@@ -56,11 +56,11 @@ LINES = {"x": (5, 16)}
 Sizes = Mapping[str, tuple[int, ...]]
 ROWWISE: dict[str, tuple[str, Sizes]] = {
     "convolutions": ("""g (float[n, 4, 9, 9] x) => (float[n, 8, 9, 9] y) {
-        a = Conv<pads=[1, 1, 1, 1]>(x, w, b)  r = Relu(a)  c = Conv(r, v)  s = Clip(c, zerof, six)
+        a = Conv<pads=[1, 1, 1, 1]>(x, w, bias)  r = Relu(a)  c = Conv(r, v)  s = Clip(c, zerof, six)
         k = Conv<group=8, pads=[1, 1, 1, 1]>(s, u)  l = Conv(k, v)  f = Add(l, c)  y = HardSwish(f) }""", PICTURES),
     "pooled and classified": ("""g (float[n, 4, 9, 9] x) => (float[n, 16] y, float[n, 8, 5, 5] p) {
         a = Conv<pads=[1, 1, 1, 1]>(x, w)  r = Relu(a)  p = MaxPool<kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]>(r)
-        f = Reshape(p, flat)  m = MatMul(f, d)  y = Softmax<axis=-1>(m) }""", PICTURES),
+        f = Reshape(p, flat)  m = MatMul(f, dense)  y = Softmax<axis=-1>(m) }""", PICTURES),
     "shuffled": ("""g (float[n, 4, 9, 9] x) => (float[n, 8, 9, 9] y) {
         a = Conv<pads=[1, 1, 1, 1]>(x, w)  n0 = Shape<start=0, end=1>(a)  s = Concat<axis=0>(n0, groups)  t = Reshape(a, s)
         p = Transpose<perm=[0, 2, 1, 3, 4]>(t)  o = Concat<axis=0>(n0, maps)  q = Reshape(p, o)
