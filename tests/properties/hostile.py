@@ -42,7 +42,7 @@ DRAWN = ("Random", "Multinomial", "Bernoulli", "Dropout", "Sampling", "Gradient"
 OTHER_SIZES = (0, 1, 2, 3, 5, 17)
 CHANGED = ("node", "model", "bytes", "wire", "tables", "graphs")  # kinds of which there are any number
 KINDS = (*WRITTEN, "external", "initializer", "searches", "adapters", *CHANGED)
-ROUND = (*KINDS, *CHANGED * 20)  # the hand-written ones are few, and take longest
+ROUND = (*KINDS, *CHANGED * 100)  # the hand-written ones are few, and take longest
 
 
 def scheduled(count: int, first: int) -> Iterator[tuple[str, int]]:

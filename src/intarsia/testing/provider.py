@@ -214,18 +214,22 @@ class Suite:
         yield "nothing is left behind", *self._growth(session)
 
     def _growth(self, session: Any) -> tuple[str, str]:
+        """By how much the process grows, in the best of three rounds: what runs lose is lost in each, and what others in
+        the process do (a compilation in the background) is not."""
         feed = _feed(2048)
         for _ in range(20):
             session.run(None, feed)
-        gc.collect()
-        before = _resident_nbytes()
-        for _ in range(200):
-            session.run(None, feed)
-        gc.collect()
-        grown = _resident_nbytes() - before
-        size = sum(a.nbytes for a in feed.values())
-        wrong = f"{grown:,} bytes more after 200 runs with {size:,} bytes of inputs each" if grown > 50 * size else ""
-        return wrong, f"{grown:,} bytes more after 200 runs"
+        size, grown = sum(a.nbytes for a in feed.values()), 0
+        for _ in range(3):
+            gc.collect()
+            before = _resident_nbytes()
+            for _ in range(200):
+                session.run(None, feed)
+            gc.collect()
+            grown = _resident_nbytes() - before
+            if grown <= 50 * size:
+                return "", f"{grown:,} bytes more after 200 runs"
+        return f"{grown:,} bytes more after 200 runs with {size:,} bytes of inputs each", ""
 
     def faults(self) -> Iterator[tuple[str, str, str]]:
         import intarsia
