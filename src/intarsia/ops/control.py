@@ -297,8 +297,10 @@ def loop(M: Any = None, cond: Any = None, *v_initial: Any, body: Graph, node: No
         for found, value in zip(scans, out[1 + len(carried) :], strict=True):
             found.append(value)
         i += 1
-    outputs = body.outputs[1 + len(carried) :]
-    return (*carried, *(_stack(found, 0, value.type) for found, value in zip(scans, outputs, strict=True)))
+    if i:
+        return (*carried, *(np.stack(found) for found in scans))
+    rows = _rows_of_none(node, body, [np.zeros(shape, np.int64), np.array(True), *carried], 1 + len(carried))
+    return (*carried, *(_empty(row, 0) for row in rows))
 
 
 def _check_rows(count: int, rows: Sequence[Any]) -> None:
@@ -308,14 +310,22 @@ def _check_rows(count: int, rows: Sequence[Any]) -> None:
         raise MemoryError(f"{count} iterations would stack {nbytes / 2**20:,.0f} MiB")
 
 
-def _stack(parts: Sequence[np.ndarray], axis: int, kind: ValueType | None) -> np.ndarray:
-    if parts:
-        return np.stack(parts, axis)
-    if not isinstance(kind, TensorType):
+def _rows_of_none(node: NodeContext, body: Graph, given: Sequence[Any], first: int) -> list[ValueType | None]:
+    """Types of the outputs from `first` on that the body would give for these operands, where a loop has no trips.
+
+    ONNX leaves these sizes open. onnxruntime has those that the body says as numbers, 0 for others, and no Scan of length 0.
+    """
+    kinds = [v.type for v in body.outputs] if node.body_types is None else node.body_types(body, given)
+    return kinds[first:]
+
+
+def _empty(row: ValueType | None, axis: int) -> np.ndarray:
+    """No rows of this type, along this axis; sizes that only data tell are 0."""
+    if not isinstance(row, TensorType):
         return np.zeros((0,), np.float32)
-    shape = [d if isinstance(d, int) else 0 for d in kind.shape or ()]
+    shape = [d if isinstance(d, int) else 0 for d in row.shape or ()]
     shape.insert(axis if axis >= 0 else axis + len(shape) + 1, 0)
-    return np.zeros(shape, kind.dtype.numpy)
+    return np.zeros(shape, row.dtype.numpy)
 
 
 # --- Scan -------------------------------------------------------------------------------------------------------------
@@ -397,7 +407,8 @@ def scan(
     moved = [np.moveaxis(s, a, 0)[:: -1 if b else 1] for s, a, b in zip(sources, axes, backward, strict=True)]
     run = _runner(node)
     found: list[list[np.ndarray]] = [[] for _ in body.outputs[len(states) :]]
-    for t in range(lengths.pop()):
+    trips = lengths.pop()
+    for t in range(trips):
         next_trip()
         out = run(body, [*states, *(np.array(m[t]) for m in moved)])
         for parts, value in zip(found, out[len(states) :], strict=True):
@@ -405,10 +416,12 @@ def scan(
         states = list(out[: len(states)])
     out_axes = _one_each("scan_output_axes", scan_output_axes, len(found))
     flipped = _one_each("scan_output_directions", scan_output_directions, len(found), 1)
-    stacked = [
-        _stack(parts[:: -1 if b else 1], a, value.type)
-        for parts, a, b, value in zip(found, out_axes, flipped, body.outputs[len(states) :], strict=True)
-    ]
+    if trips:
+        stacked = [np.stack(parts[:: -1 if b else 1], a) for parts, a, b in zip(found, out_axes, flipped, strict=True)]
+    else:
+        given = [*states, *(np.zeros(m.shape[1:], m.dtype) for m in moved)]
+        rows = _rows_of_none(node, body, given, len(states))
+        stacked = [_empty(row, a) for row, a in zip(rows, out_axes, strict=True)]
     return (*states, *stacked)
 
 
@@ -445,6 +458,12 @@ def scan_8(
         out = scan(*parts, body=body, num_scan_inputs=num_scan_inputs, scan_input_directions=directions, node=node)
         padded = [np.concatenate([x, np.zeros((steps - len(x), *x.shape[1:]), x.dtype)]) for x in out[count:]]
         rows.append([*out[:count], *padded])
+    if not batch:
+        parts = [np.zeros(x.shape[1:], x.dtype) for x in inputs[:count]]
+        parts += [np.zeros((0, *x.shape[2:]), x.dtype) for x in inputs[count:]]
+        out = scan(*parts, body=body, num_scan_inputs=num_scan_inputs, scan_input_directions=directions, node=node)
+        sizes = [x.shape for x in out[:count]] + [(steps, *x.shape[1:]) for x in out[count:]]
+        return tuple(np.zeros((0, *shape), x.dtype) for x, shape in zip(out, sizes, strict=True))
     return tuple(np.stack(column) for column in zip(*rows, strict=True))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from intarsia.errors import Fail, IntarsiaError, NodeFailed, NotImplemented, OutOfMemory
 from intarsia.graph.dims import evaluate
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Graph, Node
+from intarsia.graph.model import Graph, Node, ValueType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import DivisionByZero, Recipe, interpret
 from intarsia.machine import ACCOUNT
@@ -29,13 +29,17 @@ _TOO_BIG = (  # what it says then, as of versions 1.26 to 2.4
 _TRACES = 16  # combinations of shapes for which a prepared call keeps what it has traced
 
 
-def evaluate_node(node: Node, inputs: Sequence[Any], registry: Registry, run_graph: RunGraph | None = None) -> list[Any]:
+def evaluate_node(
+    node: Node, inputs: Sequence[Any], registry: Registry, run_graph: RunGraph | None = None,
+    around: Mapping[str, Any] | None = None,
+) -> list[Any]:  # fmt: skip
     """Outputs of `node` (one per name in `node.outputs`, None where the name is empty).
 
     Args:
         node: with its version resolved (`ops.infer`), or any version that the newest record covers.
         inputs: arrays (lists for sequences, None for omitted inputs), in the node's order.
         run_graph: runs a subgraph body on inputs; needed by control flow.
+        around: arrays, lists and constants that subgraphs capture, by name.
 
     Raises:
         NotImplemented: the operator has no record.
@@ -45,18 +49,27 @@ def evaluate_node(node: Node, inputs: Sequence[Any], registry: Registry, run_gra
     record = registry.find(node.domain, node.op_type, node.version or 10_000)
     if record is None:
         raise NotImplemented(f"operator {node.qualified_op} version {node.version} of node {node.name!r} is not implemented")
-    return evaluate_record(record, node, inputs, run_graph)
+    if run_graph is None:
+        return evaluate_record(record, node, inputs)
+    return evaluate_record(record, node, inputs, run_graph, partial(_body_types, around or {}, registry))
+
+
+def _body_types(around: Mapping[str, Any], registry: Registry, graph: Graph, given: Sequence[Any]) -> list[ValueType | None]:
+    from intarsia.ops.body_types import body_types
+
+    return body_types(graph, given, around, registry)
 
 
 def evaluate_record(
-    record: OpRecord, node: Node, inputs: Sequence[Any], run_graph: RunGraph | None = None, *, typed: bool = False
-) -> list[Any]:
+    record: OpRecord, node: Node, inputs: Sequence[Any], run_graph: RunGraph | None = None,
+    body_types: RunGraph | None = None, *, typed: bool = False,
+) -> list[Any]:  # fmt: skip
     """`evaluate_node` by a record. `typed`: the inputs are of the types that inference found and compared with the schema."""
     try:
         if not typed:
             check_given(record, node, inputs)
         if record.host:
-            return _outputs(call(record, node, inputs, run_graph=run_graph), len(node.outputs))
+            return _outputs(call(record, node, inputs, run_graph=run_graph, body_types=body_types), len(node.outputs))
         return _evaluate_definition(record, node, inputs)
     except Exception as error:
         told = _told(node, inputs, error)

@@ -38,6 +38,7 @@ class NodeContext:
     name: str = ""
     operands: tuple[Any, ...] = ()  # the operands as tensors, those included that the definition receives as integers
     run_graph: Callable[[Graph, Sequence[Any]], list[Any]] | None = None  # host ops: runs a subgraph body
+    body_types: Callable[[Graph, Sequence[Any]], list[Any]] | None = None  # host ops: types of what a subgraph would give
     infer_graph: Callable[[Graph, Sequence[Any]], list[Any]] | None = None  # infer rules: types of a subgraph's outputs
     elements: Callable[[int], Any] | None = None  # infer rules: the elements of an integer input, named if a run gives them
 

@@ -41,7 +41,7 @@ def evaluate(node: Node, operands: Sequence[Any]) -> list[Any]:
     def run_graph(graph: Graph, values: Sequence[Any]) -> list[Any]:
         return _run_body(graph, values, captured)
 
-    return evaluate_node(node, inputs, registry(), run_graph)
+    return evaluate_node(node, inputs, registry(), run_graph, captured)
 
 
 def _run_body(graph: Graph, values: Sequence[Any], outer: Mapping[str, Any]) -> list[Any]:

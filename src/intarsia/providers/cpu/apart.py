@@ -84,7 +84,9 @@ def _evaluate(owner: CpuProgram, step: HostStep, inputs: list[Any], others: list
 
     if node.op_type == "SequenceMap" and not node.domain and inputs[0]:
         return _mapped(owner, node, inputs, around, run)
-    return evaluate_node(node, inputs, owner.registry, run_graph)
+    constants = owner.lowered.graph.constants if owner.lowered is not None else {}
+    known = {n: constants[n] for sub in node.subgraphs for n in sub.captured_names() if n in constants}
+    return evaluate_node(node, inputs, owner.registry, run_graph, {**around, **known})
 
 
 def _mapped(owner: CpuProgram, node: Node, inputs: list[Any], around: Mapping[str, Any], run: RunContext | None) -> list[Any]:

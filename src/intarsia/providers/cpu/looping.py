@@ -17,6 +17,7 @@ from intarsia.graph.model import TensorType, Value
 from intarsia.partition.provider import RunContext
 from intarsia.plan.address import address_of
 from intarsia.plan.arena import align
+from intarsia.plan.constraints import check_known
 from intarsia.plan.frame import Frame, Repeated
 from intarsia.plan.results import memory
 from intarsia.plan.segment import FRAME_LIMIT
@@ -139,12 +140,22 @@ class LoopProgram:
         final = [x if j in state.own else _copied(x) for j, x in enumerate(state.carried)]
         if not state.rows:
             return final
-        empty = None if all(r.done for r in state.rows) else self._learned(self._before(state))
-        stacked: list[np.ndarray] = []
-        for rows, (shape, _) in zip(state.rows, self.step.rows, strict=True):
-            made = rows.stacked(() if empty is None else tuple(evaluate(d, empty) for d in shape))
-            stacked.append(self._turned(made, len(stacked)))
-        return [*final, *stacked]
+        empty = [()] * len(state.rows) if all(r.done for r in state.rows) else self._rows_of_none(state)
+        stacked = [rows.stacked(shape) for rows, shape in zip(state.rows, empty, strict=True)]
+        return [*final, *(self._turned(made, i) for i, made in enumerate(stacked))]
+
+    def _rows_of_none(self, state: _State) -> list[tuple[int, ...]]:
+        """Shapes of the rows that a first trip would give. Raises NodeFailed where the body does not fit its operands."""
+        values = self._before(state)
+        env = self._learned(values)
+        if env is None:
+            told = ", ".join(f"{v.name} {list(np.shape(x))}" for v, x in zip(self.step.body.inputs, values, strict=True))
+            raise NodeFailed(f"{self._where}: its body does not take values of these shapes: {told}")
+        check_known((*self.step.body.constraints, *self.segment.constraints), env)
+        try:
+            return [tuple(evaluate(d, env) for d in shape) for shape, _ in self.step.rows]
+        except (ValueError, ZeroDivisionError) as error:
+            raise NodeFailed(f"{self._where}: {error}") from None
 
     # --- beginning and end ---
 
