@@ -314,7 +314,7 @@ def _divided(
     split = partition(graph, providers, options, failed)
     for provider in (p for p in providers if p.name not in given_up):
         with answering(provider, "when it was told how the model is divided"):
-            provider.divided(split)
+            provider.on_partitioned(split)
     return split
 
 

@@ -174,7 +174,7 @@ def _context_node(part: Part, program: Program, name: str) -> Node:
     provider = part.provider
     attributes = {
         "main_context": 1, "source": provider.name, "partition_name": name,
-        "ep_sdk_version": provider.library_version() or _version(), "hardware_architecture": provider.saved_for(),
+        "ep_sdk_version": provider.library_version() or _version(), "hardware_architecture": provider.compatibility_info(),
         "notes": f"{len(part.nodes)} nodes", "output_types": [part.graph.type_of(n) for n in program.outputs],
     }  # fmt: skip
     origin = tuple(dict.fromkeys(o for n in part.graph.nodes for o in (n.origin or (n.name,)) if o))

@@ -57,7 +57,7 @@ def built_by() -> dict[str, str]:
 
 def compatibility_info(provider: ExecutionProvider) -> str:
     """What a model's metadata says of a compiled part: JSON, read by `suitability`."""
-    return json.dumps({**built_by(), "needs": provider.saved_for()})
+    return json.dumps({**built_by(), "needs": provider.compatibility_info()})
 
 
 def unsuitable(made: Mapping[str, Any], provider: ExecutionProvider) -> tuple[str, bool]:
@@ -66,7 +66,7 @@ def unsuitable(made: Mapping[str, Any], provider: ExecutionProvider) -> tuple[st
     if {key: made.get(key) for key in mine} != mine:
         build = "another build of " if made.get("intarsia") == mine["intarsia"] else ""
         return f"it was compiled by {build}Intarsia {made.get('intarsia')}; this is {mine['intarsia']}", False
-    return provider.fits(str(made.get("needs", "")))
+    return provider.check_compatibility(str(made.get("needs", "")))
 
 
 def packed(provider: ExecutionProvider, program: Program, types: Sequence[ValueType | None]) -> list[bytes | memoryview]:
@@ -82,7 +82,7 @@ def packed(provider: ExecutionProvider, program: Program, types: Sequence[ValueT
     for part in weights:
         digest.update(part)
     made = {
-        **built_by(), "needs": provider.saved_for(), "provider": provider.name, "head": len(head),
+        **built_by(), "needs": provider.compatibility_info(), "provider": provider.name, "head": len(head),
         "weights": sum(part.nbytes for part in weights), "checksum": digest.hexdigest(),
     }  # fmt: skip
     header = json.dumps(made).encode()

@@ -183,7 +183,7 @@ class InferenceSession(SessionApi, SessionDebug):
             if isinstance(self._source, (str, bytes, os.PathLike)):
                 self._loaded = None  # its code is in the program; it is loaded again for `explain`
         if found is None:
-            instances[0].expect()
+            instances[0].warm_up()
             found = self._compiled_start(maker, choices, mode, entry)
         self._choices, self._fallback_mode, self._auto = choices, mode, auto
         self._maker, self._entry = maker, entry

@@ -241,7 +241,7 @@ def _again(key: str, provider: ExecutionProvider, context: CompileContext) -> St
     with _live_lock:
         signature, found = _live.get(key, (None, None))
     shared = found() if found is not None else None
-    made = provider.again(shared, context) if shared is not None else None
+    made = provider.share(shared, context) if shared is not None else None
     if made is None or signature is None:
         return None
     _remember(key, signature, made)  # which may be there longer than the other one

@@ -88,7 +88,7 @@ def test_the_executor_is_begun_where_nothing_is_known_of_the_machine(engine: Eng
 
     monkeypatch.setattr(target, "is_known", lambda: False)
     monkeypatch.setattr(executor, "missing_text", lambda: number(7))
-    CPUExecutionProvider(CPUExecutionProvider.Options()).expect()
+    CPUExecutionProvider(CPUExecutionProvider.Options()).warm_up()
     with early.compilation(engine) as compilation:
         assert [*compilation._codes] == [number(7).key]
     assert Target.host() == engine.target

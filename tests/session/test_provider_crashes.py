@@ -61,8 +61,8 @@ class FragileExecutionProvider(intarsia.ExecutionProvider):
         self._crash("capability")
         return super().get_capability(graph, lookup)
 
-    def divided(self, split: Any) -> None:
-        self._crash("divided")
+    def on_partitioned(self, split: Any) -> None:
+        self._crash("partitioned")
 
     def compile(self, graph: Any, context: Any) -> intarsia.Program:
         self._crash("compile")
@@ -165,7 +165,7 @@ def test_a_bound_run_without_another_provider() -> None:
         made.run_with_iobinding(binding)
 
 
-@pytest.mark.parametrize("place", ["supports", "registry", "capability", "divided", "compile"])
+@pytest.mark.parametrize("place", ["supports", "registry", "capability", "partitioned", "compile"])
 @pytest.mark.parametrize("text", [WHOLE, PARTS], ids=["whole", "parts"])
 def test_a_session_is_made_without_it(text: str, place: str) -> None:
     with pytest.warns(ProviderWarning, match=r"FragileExecutionProvider crashed w.*: KeyError: 'a mistake in the provider'"):
@@ -174,7 +174,7 @@ def test_a_session_is_made_without_it(text: str, place: str) -> None:
     assert "KeyError: 'a mistake in the provider'" in str(made.explain())
 
 
-@pytest.mark.parametrize("place", ["supports", "registry", "capability", "divided", "compile"])
+@pytest.mark.parametrize("place", ["supports", "registry", "capability", "partitioned", "compile"])
 def test_it_is_an_error_where_no_other_may_take_its_place(place: str) -> None:
     with pytest.raises(EPFail, match=r"FragileExecutionProvider crashed w.*: KeyError: 'a mistake in the provider'"):
         session(place, WHOLE, others=False, disable_cpu_ep_fallback="1")

@@ -6,6 +6,8 @@ memory, a `device` and a `DataTransfer`. Everything else has a default here.
 
 from __future__ import annotations
 
+import functools
+import warnings
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
@@ -309,15 +311,30 @@ class NoOptions:
 
 
 class ExecutionProvider:
-    """Base class of all providers. See the module's text for what to override.
+    """Base class of all providers: which nodes a kind of hardware or a library takes, and how it runs them.
+
+    | group | methods | when they are called |
+    |---|---|---|
+    | must | `supports`, `compile` | a session is made |
+    | may | `unavailable`, `missing_for`, `device`, `get_capability`, `reads_on_host`, `get_kernel_registry`, \
+`get_data_transfer`, `get_allocator` | a session is made; transfers: in runs |
+    | lifetime | `devices`, `emulated`, `library_version`, `warm_up`, `on_partitioned`, `share`, `save`, `restore`, \
+`compatibility_info`, `check_compatibility`, `release_graphs` | devices are listed; a model is compiled, saved, loaded |
+
+    `supports` and `compile` have a default where `get_kernel_registry` gives kernels. A session calls all of these in the
+    thread that makes it, and `get_data_transfer` in all threads that run it; sessions that were given one instance may call
+    it at the same time. An `EPFail` gives the nodes to the next provider where the user allowed that; so does any exception
+    that is not Intarsia's own, which counts as a crash of the provider. docs/custom-providers.md has this at length.
 
     Attributes:
         name: the name users give in `providers=[...]`; by custom it ends in "ExecutionProvider".
         Options: a frozen dataclass; its fields are the options, their types and defaults what is accepted.
-        copy_latency_us, copy_gbyte_per_s, gflop_per_s: rough speed of this device, for deciding whether a few nodes are worth
-            their copies.
-        part_microseconds: what calling one part costs by itself: a part in host memory that has less work than this is left to
-            the next provider in host memory.
+        copy_latency_us: microseconds that one copy between host and device takes at least; this and the next two are rough,
+            and decide whether a few nodes are worth their copies.
+        copy_gbyte_per_s: 10^9 bytes per second of such a copy.
+        gflop_per_s: 10^9 floating-point operations per second of the device.
+        part_microseconds: microseconds that calling one part costs by itself: a part in host memory that has less work than
+            this is left to the next provider in host memory.
         evaluates_shapes: integer shape arithmetic may be given to it although its memory is not the host's: it evaluates that
             on the host, before a run.
         not_exact: operators that it takes although it computes NaN, infinities or the borders of the type otherwise than ONNX
@@ -335,49 +352,66 @@ class ExecutionProvider:
     not_exact: ClassVar[Mapping[str, str]] = {}
     flushes_denormals: ClassVar[bool] = False
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        honour_old_names(cls)
+
     def __init__(self, options: Any = None) -> None:
         self.options = options if options is not None else self.Options()
 
-    @classmethod
-    def unavailable(cls) -> str:
-        """What is missing for this provider to work on this machine, and what to install; "" where nothing is."""
-        return ""
-
-    @classmethod
-    def library_version(cls) -> str:
-        """The version of the library that the provider is made of, where that is not Intarsia itself."""
-        return ""
-
-    @classmethod
-    def missing_for(cls, options: Any) -> str:
-        """What is missing for these `options` (a device that is not there, a driver); "" where nothing is."""
-        return ""
-
-    @classmethod
-    def devices(cls) -> list[Device]:
-        """The devices of this machine that it can use."""
-        return [HOST]
-
-    @classmethod
-    def emulated(cls) -> bool:
-        """Whether all devices that it finds are this machine's processor, behind a driver for devices."""
-        return False
-
-    @property
-    def device(self) -> Device:
-        """The memory that this instance's programs read and write."""
-        return HOST
+    # must: what it takes, and how that runs
 
     def supports(self, node: Node, graph: Graph) -> Support:
-        """Whether this provider can run `node`, and if not, why. By default: whether a kernel is registered for it."""
+        """Whether this provider can run `node` of `graph`, and if not, why. By default: whether a kernel is registered for it.
+
+        Args:
+            node: of the optimised graph, with its version resolved; also a node of another provider, for `explain()`.
+            graph: has the types of all values (`graph.type_of(name)`), and constants.
+        """
         registry = self.get_kernel_registry()
         if registry is None:
             return Support.no(f"{self.name} has no kernels and does not say what it supports", code="no-kernel")
         found = registry.find(node, graph)
         return found if isinstance(found, Support) else Support.yes()
 
+    def compile(self, graph: Graph, context: CompileContext) -> Program:
+        """Compile one part of a model. By default: a program that runs its nodes one by one with the registered kernels.
+
+        Args:
+            graph: the part's nodes in execution order; its inputs and outputs are those of the program.
+            context: the session's threads, configuration entries and arena.
+
+        Raises:
+            EPFail: the part cannot be compiled; the next provider gets its nodes where the user allowed that.
+        """
+        from intarsia.partition.node_program import kernel_program
+
+        return kernel_program(self, graph)
+
+    # may: where it works, what it takes in groups, how tensors reach it
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """What this provider lacks on this machine, and what to install; "" where it works."""
+        return ""
+
+    @classmethod
+    def missing_for(cls, options: Any) -> str:
+        """What these `options` (an instance of `Options`) need and the machine lacks: a device, a driver; "" for nothing."""
+        return ""
+
+    @property
+    def device(self) -> Device:
+        """The device whose memory this instance's programs read and write; the host's by default."""
+        return HOST
+
     def get_capability(self, graph: Graph, kernel_lookup: KernelLookup) -> list[ComputeCapability]:
-        """The nodes this provider offers to run. By default every free node that it `supports`, to be grouped freely."""
+        """The nodes this provider offers to run, alone or in groups. By default every free node that it `supports`, alone.
+
+        Args:
+            graph: the whole optimised graph, types included.
+            kernel_lookup: the kernel of each node, and whether a provider before this one has the node.
+        """
         return [
             ComputeCapability((i,))
             for i, node in enumerate(graph.nodes)
@@ -389,24 +423,62 @@ class ExecutionProvider:
         return False
 
     def get_kernel_registry(self) -> KernelRegistry | None:
-        """The kernels of a provider that runs node by node."""
+        """The kernels of a provider that runs node by node; None where it compiles whole parts."""
         return None
 
     def get_data_transfer(self) -> DataTransfer:
-        """How tensors enter and leave this provider's memory."""
+        """What copies tensors between the host's memory and `device`. Needed where `device` is not the host.
+
+        Raises:
+            EPFail: the provider has none.
+        """
         raise EPFail(f"{self.name} works in the memory of {self.device} but has no DataTransfer: override get_data_transfer()")
 
     def get_allocator(self) -> Allocator:
-        """The allocator of `device`'s memory."""
+        """The allocator of `device`'s memory.
+
+        Raises:
+            EPFail: the provider has none.
+        """
         if self.device.host:
             return HostAllocator()
         raise EPFail(f"{self.name} has no allocator for {self.device}: override get_allocator()")
 
+    # lifetime: from the list of devices to programs that outlive their process
+
+    @classmethod
+    def devices(cls) -> list[Device]:
+        """The devices of this machine that this provider can use; the host by default."""
+        return [HOST]
+
+    @classmethod
+    def emulated(cls) -> bool:
+        """Whether all devices that it finds are this machine's processor, behind a driver for devices."""
+        return False
+
+    @classmethod
+    def library_version(cls) -> str:
+        """The version of the library that the provider is made of; "" where that is Intarsia itself."""
+        return ""
+
+    def warm_up(self) -> None:
+        """Start what compiling needs and takes long, while the session loads its model; nothing by default.
+
+        Called on the session's first provider, before each model that is not in the cache. It should return at once.
+        """
+
+    def on_partitioned(self, split: Partition) -> None:
+        """Look at how a model was partitioned among all providers, before its parts are compiled; nothing by default."""
+
+    def share(self, program: Program, context: CompileContext) -> Program | None:
+        """A program for another session that shares code and weights with `program`; None where they cannot be shared."""
+        return None
+
     def save(self, program: Program) -> SavedProgram:
-        """A program of this provider as bytes, so that a later session starts without compiling. By default none is kept.
+        """A program of this provider as bytes, so that a later session starts without compiling. By default none is saved.
 
         Raises:
-            NotSaved: it cannot be kept.
+            NotSaved: it cannot be saved; the session goes on.
         """
         raise NotSaved(f"{self.name} does not keep programs")
 
@@ -419,37 +491,64 @@ class ExecutionProvider:
         """
         return None
 
-    def expect(self) -> None:
-        """A model is going to be compiled: begin what takes long and does not depend on it. By default there is nothing."""
-
-    def again(self, program: Program, context: CompileContext) -> Program | None:
-        """A program as `program` for another session, which shares its code and weights; None where it has none to share."""
-        return None
-
-    def divided(self, split: Partition) -> None:
-        """Is told how a model was divided among providers, before its parts are compiled. By default there is nothing to do."""
-
-    def release_graphs(self) -> None:
-        """Drop what was recorded of runs to be replayed (graphs of launches). By default there is nothing."""
-
-    def saved_for(self) -> str:
-        """What programs saved here need besides this package (a library's version, a device, a CPU's features), as text."""
+    def compatibility_info(self) -> str:
+        """What programs saved here need besides this package, as text: a library's version, a device, a CPU's features."""
         return self.library_version()
 
-    def fits(self, needs: str) -> tuple[str, bool]:
-        """Whether a program with these `needs` (another machine's `saved_for`) can be restored here.
+    def check_compatibility(self, info: str) -> tuple[str, bool]:
+        """Whether a program that was saved with this `info` (`compatibility_info` of another machine) can be restored here.
 
         Returns:
             What is missing, or what would be better on this machine ("": nothing), and whether it can be restored.
         """
-        return ("", True) if needs == self.saved_for() else (f"it needs {needs}; this is {self.saved_for()}", False)
+        mine = self.compatibility_info()
+        return ("", True) if info == mine else (f"it needs {info}; this is {mine}", False)
 
-    def compile(self, graph: Graph, context: CompileContext) -> Program:
-        """Compile one part. By default: run its nodes one by one with the registered kernels.
+    def release_graphs(self) -> None:
+        """Drop what was recorded of runs to be replayed (graphs of launches); nothing by default."""
 
-        Raises:
-            EPFail: the part cannot be compiled; the next provider gets its nodes where the user allowed that.
-        """
-        from intarsia.partition.node_program import kernel_program
 
-        return kernel_program(self, graph)
+_OLD_NAMES = {
+    "warm_up": "expect", "share": "again", "on_partitioned": "divided", "compatibility_info": "saved_for",
+    "check_compatibility": "fits",
+}  # fmt: skip
+"""Methods of `ExecutionProvider` -> the names that they had in 0.1, which 0.2 still honours."""
+
+
+def honour_old_names(cls: type) -> None:
+    """Let what a class defines under the old name of a method be found under the new one, and the other way round.
+
+    Each class that defines one name gets the other one for the same function, so that `super()` leads to the same place by
+    both. A class that defines both, for several versions of Intarsia, is left as it is. Gives one DeprecationWarning for a
+    class that defines old names.
+    """
+    renamed = []
+    for new, old in _OLD_NAMES.items():
+        base = next((b for b in cls.__mro__ if new in vars(b) or old in vars(b)), object)
+        if new not in vars(base) and old in vars(base):
+            setattr(cls, new, vars(base)[old])
+            renamed.append(f"{old} -> {new}")
+        elif old not in vars(base) and new in vars(base):
+            setattr(cls, old, _deprecated(vars(base)[new], old, new))
+    if renamed:
+        warnings.warn(
+            f"{cls.__qualname__} defines methods of ExecutionProvider under names of an earlier version, which the next one "
+            f"does not know; rename them: {', '.join(renamed)}",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+
+
+def _deprecated(method: Callable[..., Any], old: str, new: str) -> Callable[..., Any]:
+    """A method that warns of its name and does as `method`."""
+
+    @functools.wraps(method)
+    def call(self: ExecutionProvider, *args: Any, **kwargs: Any) -> Any:
+        why = f"ExecutionProvider.{old} is now called {new}; the next version does not know the old name"
+        warnings.warn(why, DeprecationWarning, stacklevel=2)
+        return method(self, *args, **kwargs)
+
+    return call
+
+
+honour_old_names(ExecutionProvider)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia import forks
 from intarsia.errors import EPFail, InvalidArgument, UnknownOption, WrongType, nearest
-from intarsia.partition.provider import ExecutionProvider
+from intarsia.partition.provider import ExecutionProvider, honour_old_names
 from intarsia.providers.fallback import ProviderWarning, fallback_mode, report
 from intarsia.providers.field import ALIASES, KNOWN_ELSEWHERE, looked_for
 from intarsia.providers.options import parse_options
@@ -321,10 +321,12 @@ def _request(entry: ProviderArgument) -> tuple[ProviderName, Mapping[str, Any]]:
 
 def _choose(name: ProviderName, options: Mapping[str, Any]) -> ProviderChoice:
     if isinstance(name, ExecutionProvider):
+        _honour_added_names(type(name))
         if options:
             raise InvalidArgument(f"{name.name} is an instance and has its options already, got {dict(options)!r} too")
         return ProviderChoice(type(name), name.options, name)
     provider = load_provider(name) if isinstance(name, str) else name
+    _honour_added_names(provider)
     missing = provider.unavailable()
     parsed = parse_options(provider, options)
     choice = ProviderChoice(provider, parsed)
@@ -332,3 +334,9 @@ def _choose(name: ProviderName, options: Mapping[str, Any]) -> ProviderChoice:
     if missing:
         raise EPFail(f"{provider.name} cannot be used on this machine: {missing}")
     return choice
+
+
+def _honour_added_names(provider: type[ExecutionProvider]) -> None:
+    """`honour_old_names` once more: a program may have added methods to its class since that was made."""
+    if not provider.__module__.startswith("intarsia."):
+        honour_old_names(provider)

@@ -53,7 +53,7 @@ class CPUExecutionProvider(ExecutionProvider):
 
         return CpuProgram.compile(graph, registry(), context)
 
-    def expect(self) -> None:
+    def warm_up(self) -> None:
         from intarsia.codegen.target import is_known
 
         if not is_known():  # nothing was compiled here before
@@ -64,21 +64,21 @@ class CPUExecutionProvider(ExecutionProvider):
             if compilers().expect():
                 early.begin(missing_text)
 
-    def again(self, program: Program, context: CompileContext) -> Program | None:
+    def share(self, program: Program, context: CompileContext) -> Program | None:
         from intarsia.providers.cpu.program import CpuProgram
 
         assert isinstance(program, CpuProgram)
-        return program.again(context)
+        return program.share(context)
 
-    def saved_for(self) -> str:
+    def compatibility_info(self) -> str:
         from intarsia.providers.cpu import saved
 
-        return saved.needs()
+        return saved.compatibility_info()
 
-    def fits(self, needs: str) -> tuple[str, bool]:
+    def check_compatibility(self, info: str) -> tuple[str, bool]:
         from intarsia.providers.cpu import saved
 
-        return saved.fits(needs)
+        return saved.check_compatibility(info)
 
     def save(self, program: Program) -> SavedProgram:
         from intarsia.providers.cpu import saved

@@ -147,7 +147,7 @@ class CpuProgram(Program):
             addresses = engine.load(kernels, compilation=compilation) if kernels else {}
         return cls(lowered.executable, addresses, context, target, lowered)
 
-    def again(self, context: CompileContext) -> CpuProgram | None:
+    def share(self, context: CompileContext) -> CpuProgram | None:
         """A program for another session that shares code and weights with this one, and nothing of its runs."""
         if any(isinstance(u, HostStep) and u.node.has_subgraphs for u in self.executable.units):
             return None

@@ -184,7 +184,7 @@ def _copy(array: np.ndarray) -> np.ndarray:
     return copied
 
 
-def needs() -> str:
+def compatibility_info() -> str:
     """What programs of this process need of a machine: `triple +feature,...`, and the CPU they were compiled on."""
     from intarsia.codegen.fingerprint import cpu_key
     from intarsia.codegen.target import Target
@@ -193,11 +193,11 @@ def needs() -> str:
     return f"{target.triple} {','.join(sorted(target.enabled))} cpu:{cpu_key()}"
 
 
-def fits(text: str) -> tuple[str, bool]:
-    """As `ExecutionProvider.fits`: without some of the features the code cannot run, with more it could be better."""
+def check_compatibility(info: str) -> tuple[str, bool]:
+    """As `ExecutionProvider.check_compatibility`: the code cannot run without its features, and could be better with more."""
     from intarsia.codegen.fingerprint import cpu_key
 
-    triple, _, rest = text.partition(" ")
+    triple, _, rest = info.partition(" ")
     features, _, key = rest.partition(" cpu:")
     if key == cpu_key():
         return "", True

@@ -93,7 +93,7 @@ class StreamExecutionProvider(GpuExecutionProvider):
         if self._graphs is not None:
             self._graphs.release()
 
-    def divided(self, split: Partition) -> None:
+    def on_partitioned(self, split: Partition) -> None:
         if self.wants_graphs:
             for row in split.placements:
                 why = row.refusals.get(self.name)

@@ -226,7 +226,7 @@ class OpenVINOExecutionProvider(ExecutionProvider):
             return None
         return OpenVINOProgram(part.graph, lambda _: compiled, passed_through=part.passed_through, on_step=context.on_step)
 
-    def saved_for(self) -> str:
+    def compatibility_info(self) -> str:
         return self._stamp()
 
     def _stamp(self) -> str:
