@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -64,19 +65,21 @@ _GROUPS = (  # types that are listed by one word
 
 
 LEGEND = """
-- *versions*: since-versions with a definition of their own; a model's opset selects the last one that is not newer. "1 to 9":
-  later versions of the operator set have the operator no longer.
-- *CPU*: **compiled** to machine code from its definition or a template; **view**: no work at run time; **called**: a native
-  kernel that Python calls between compiled segments, since only its data say how large its output is; **host**: a Python
-  function there, with NumPy. Shapes, axes and the like are constants in the examples, as in exported models; where a run
-  computes them, some operators run on the host (`intarsia explain MODEL` says which, and why).
-- *compiled for*: element types of the main input for which the CPU provider compiles; *on the host*: the others that ONNX
-  allows, with the reason. A type without a reason is one that the compiler does not compute with.
+- *versions*: since-versions with a definition of their own; a model's opset selects the last one
+  that is not newer. "1 to 9": later versions of the operator set have the operator no longer.
+- *CPU*: **compiled** to machine code from its definition or a template; **view**: no work at run
+  time; **called**: a native kernel that Python calls between compiled segments, since only its data
+  say how large its output is; **host**: a Python function there, with NumPy. Shapes, axes and the
+  like are constants in the examples, as in exported models; where a run computes them, some
+  operators run on the host (`intarsia explain MODEL` says which, and why).
+- *compiled for*: element types of the main input for which the CPU provider compiles; *on the
+  host*: the others that ONNX allows, with the reason. A type without a reason is one that the
+  compiler does not compute with.
 - *Reference*: **yes** where the NumPy interpreter runs it.
-- *WebGPU*: **yes** where its kernels are compiled for a device with 64-bit numbers, and the types for which they are not;
-  else the reason, as `explain()` gives it.
-- An operator that ONNX defines as a function and that is not listed (`ai.onnx.preview::FlexAttention`) runs, on every
-  provider, as the nodes of that function.
+- *WebGPU*: **yes** where its kernels are compiled for a device with 64-bit numbers, and the types
+  for which they are not; else the reason, as `explain()` gives it.
+- An operator that ONNX defines as a function and that is not listed
+  (`ai.onnx.preview::FlexAttention`) runs, on every provider, as the nodes of that function.
 
 Operators of your own: [custom-operators.md](custom-operators.md).
 """
@@ -346,7 +349,7 @@ def render(table: Sequence[Row]) -> str:
         f"The WebGPU provider runs {on_webgpu}."
     )
     written = f"Written by `{COMMAND}`, which asks the providers about an example of every operator; do not edit."
-    lines = ["# Operators", "", written, "", head, "", *LEGEND.strip().splitlines()]
+    lines = ["# Operators", "", *textwrap.wrap(written, 100), "", *textwrap.wrap(head, 100), "", *LEGEND.strip().splitlines()]
     for domain, title in _TITLES.items():
         own = sorted((r for r in table if r.domain == domain), key=lambda r: r.name.lower())
         if own:

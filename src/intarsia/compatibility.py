@@ -7,6 +7,7 @@ onnxruntime 1.32; whether one works is found by looking for it here, how it diff
 from __future__ import annotations
 
 import importlib
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -249,14 +250,12 @@ def _class_entries(package: Any, name: str, members: list[str]) -> Iterator[Entr
 
 def report() -> str:
     """The text of docs/compatibility.md."""
-    lines = [
-        "# Compatibility with onnxruntime's Python API",
-        "",
-        f"Every public name of onnxruntime {API_VERSION}'s Python package, and what becomes of it here. This file is written",
-        "by `python -m intarsia.compatibility`",
-        "from the code, and a test compares it. A name that is left out raises a typed error that says why.",
-        "",
-    ]
+    intro = (
+        f"Every public name of onnxruntime {API_VERSION}'s Python package, and what becomes of it here. This file is written "
+        "by `python -m intarsia.compatibility` from the code, and a test compares it. A name that is left out raises a typed "
+        "error that says why."
+    )
+    lines = ["# Compatibility with onnxruntime's Python API", "", intro, ""]
     found = entries()
     counts = {
         status: sum(e.status == status for es in found.values() for e in es) for status in ("works", "differs", "left out")
@@ -270,7 +269,15 @@ def report() -> str:
         others = [e for e in listed if e.status != "works"]
         if others:
             lines += ["| name | | |", "|---|---|---|", *(f"| `{e.name}` | {e.status} | {e.note} |" for e in others), ""]
-    return "\n".join([*lines, *_options(), *_keys()])
+    return "\n".join(_wrapped(line) for line in [*lines, *_options(), *_keys()])
+
+
+def _wrapped(line: str) -> str:
+    """A paragraph, or an item of a list, in lines of 100 columns; a table's row as it is."""
+    if line.startswith("|"):
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return textwrap.fill(line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _options() -> Iterator[str]:

@@ -29,9 +29,60 @@ def title(decision: Path) -> str:
     return decision.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
-@pytest.mark.parametrize("folder", [DECISIONS])
-def test_prose_is_not_wide_and_paragraphs_of_decisions_are_short(script: ModuleType, folder: Path) -> None:
-    assert not [complaint for document in folder.glob("*.md") for complaint in script.complaints(document)]
+def test_prose_is_100_columns_wide_and_paragraphs_of_decisions_have_five_lines(script: ModuleType) -> None:
+    documents = script.documents()
+    assert {"README.md", "CONTRIBUTING.md", "SECURITY.md"} < {d.name for d in documents}
+    assert set(documents) > {*FILES, ROOT / "docs" / "pipeline.md"}
+    assert not [complaint for document in documents for complaint in script.complaints(document)]
+
+
+LONG = "a word and another one, " * 5
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("short\nlines\nstay\n", None),
+        (f"| {LONG} |\n", None),
+        (f"# {LONG}\n", None),
+        (f"```\n{LONG}\n```\n", None),
+        (f"- item\n\n  ```python\n  {LONG}\n  ```\n", None),
+        (f"[name]: https://example.org/{'x' * 100}\n", None),
+        (f"https://example.org/{'x' * 100}\n", None),
+        (f"an indented listing:\n\n    {LONG}\n", None),
+        ("x" * 60 + " " + "y" * 60 + "\n", "x" * 60 + "\n" + "y" * 60 + "\n"),
+        ("- " + "x" * 60 + " " + "y" * 60 + "\n", "- " + "x" * 60 + "\n  " + "y" * 60 + "\n"),
+        ("12. " + "x" * 60 + " " + "y" * 60 + "\n", "12. " + "x" * 60 + "\n    " + "y" * 60 + "\n"),
+        ("- one\n- " + "x" * 60 + "\n  " + "y" * 100 + "\n", None),
+        ("x" * 80 + " `code of words`, " + "y" * 20 + "\n", "x" * 80 + " `code of words`,\n" + "y" * 20 + "\n"),
+        ("x" * 90 + " `code of words`, y\n", "x" * 90 + "\n`code of words`, y\n"),
+        ("x" * 97 + " a - 1 and more\n", "x" * 97 + "\na - 1 and more\n"),
+    ],
+)  # fmt: skip
+def test_only_prose_is_wrapped_and_no_line_becomes_an_item(script: ModuleType, text: str, expected: str | None) -> None:
+    wrapped = script.rewritten(text)
+    assert wrapped == (text if expected is None else expected)
+    assert script.rewritten(wrapped) == wrapped
+
+
+def test_a_wide_line_is_told_and_wrapped(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = tmp_path / "page.md"
+    document.write_text(f"# Title\n\n{LONG}\n", encoding="utf-8")
+    assert script.main(["--check", str(document)]) == 1
+    assert capsys.readouterr().err == f"{document}:3: wider than 100 columns; python scripts/wrap_docs.py wraps it\n"
+    assert script.main([str(document)]) == 0
+    assert script.main(["--check", str(document)]) == 0
+    assert document.read_text(encoding="utf-8").split() == ["#", "Title", *LONG.split()]
+
+
+def test_a_long_paragraph_of_a_decision_is_told(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(script, "DECISIONS", tmp_path)
+    document = tmp_path / "0001-why.md"
+    document.write_text("# Why\n\n" + "line\n" * 5 + "\n" + "line\n" * 6 + "\n| a |\n| - |\n" + "| b |\n" * 9, encoding="utf-8")
+    assert script.main(["--check", str(document)]) == 1
+    assert capsys.readouterr().err == f"{document}:9: a paragraph of 6 lines; 5 are enough for one idea\n"
 
 
 def test_a_decision_has_a_title_and_its_sections_in_order() -> None:
