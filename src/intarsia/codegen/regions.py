@@ -19,7 +19,7 @@ from intarsia.faults import INDEX_OUT_OF_RANGE, TOO_MANY_SAMPLES
 from intarsia.graph.dtypes import DType
 from intarsia.kernel import lang as k
 from intarsia.ops import region_places
-from intarsia.ops.region_places import MOST_SAMPLES
+from intarsia.ops.region_places import MOST_CORNER, MOST_SAMPLES
 
 ALIGN_FIELDS = (
     "x", "rois", "indices", "y", "status", "regions", "batches", "channels", "height", "width", "high", "wide", "ratio",
@@ -261,7 +261,7 @@ class _Pool(_Regions):
 
     def frame(self, corners: Sequence[Value]) -> Any:
         body, v = self.body, self.v
-        x1, y1, x2, y2 = (self.whole(self.rounded("roundeven", c), -(2.0**30), 2.0**30) for c in corners)
+        x1, y1, x2, y2 = (self.whole(self.rounded("roundeven", c), -MOST_CORNER, MOST_CORNER) for c in corners)
         axes = []
         for low, high, bins, extent in ((y1, y2, v["high"], v["height"]), (x1, x2, v["wide"], v["width"])):
             size = body.max(body.add(body.sub(high, low), 1), 1)

@@ -13,11 +13,11 @@ from intarsia.graph.model import TensorType
 from intarsia.kernel import lang as k
 from intarsia.kernel.interpret import lowest
 from intarsia.ops.operands import widened
+from intarsia.ops.region_places import MOST_CORNER
 from intarsia.ops.registry import NodeContext, host_op, op
 from intarsia.ops.spatial import Windows, check_padding, cut_to, is_large, met, per_axis, place_windows, slide
 
 Ints = Sequence[int]
-
 
 @op("MaxPool", since=(1, 8, 10, 11, 12, 22))
 def max_pool(
@@ -187,9 +187,11 @@ def max_roi_pool(X: np.ndarray, rois: np.ndarray, *, pooled_shape: Ints, spatial
     """Largest element of each bin of each region [batch, x1, y1, x2, y2]; 0 where a bin lies outside the image."""
     high, wide = (int(n) for n in pooled_shape)
     out = np.zeros((len(rois), X.shape[1], high, wide), X.dtype)
-    corners = np.round(rois[:, 1:].astype(np.float32) * np.float32(spatial_scale)).astype(np.int64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        corners = within(np.round(rois[:, 1:].astype(np.float32) * np.float32(spatial_scale)), -MOST_CORNER, MOST_CORNER)
+        batches = within(rois[:, 0].astype(np.float32), -1, 1 << 31)
     for r, (x1, y1, x2, y2) in enumerate(corners):
-        batch = int(rois[r, 0])
+        batch = int(batches[r])
         if not 0 <= batch < len(X):
             raise k.DefinitionError(f"region {r} is of image {batch}; X has {len(X)}")
         image = X[batch]
@@ -200,6 +202,11 @@ def max_roi_pool(X: np.ndarray, rois: np.ndarray, *, pooled_shape: Ints, spatial
                 if bottom > top and right > left:
                     out[r, :, i, j] = image[:, top:bottom, left:right].max(axis=(1, 2))
     return out
+
+
+def within(x: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Floats kept within bounds (NaN: the lower) and cut to integers."""
+    return np.asarray(np.clip(np.where(np.isnan(x), low, x), low, high), np.int64)
 
 
 def _bins(start: int, end: int, count: int, extent: int) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ from intarsia.kernel import lang as k
 from intarsia.kernel.lang import Tensor
 
 MOST_SAMPLES = 1 << 14  # of a bin along an axis: what needs more is reported
+MOST_CORNER = 1 << 30  # of regions whose largest elements are taken: corners beyond it count as there
 Taps = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
