@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _HEADS_TO_FRONT = [0, 2, 1, 3]
 _SERIAL_PRODUCTS = 40_000  # multiplications that are not worth waking other threads for
+_LEAST_FACTOR = 2.0**-60  # of scores
 
 
 @dataclass(frozen=True)
@@ -363,8 +364,10 @@ def grouped_attention(node: Node, inference: Inference) -> Template | None:
 
 def _matched(
     node: Node, inference: Inference, heads: Sequence[int | None], spec: AttentionSpec, positions: _Positions,
-    mixed: bool = False, **more: Any,
+    mixed: bool = False, scale: float | None = None, softcap: float = 0.0, **more: Any,
 ) -> Template | None:  # fmt: skip
+    if not all(_is_moderate(x) for x in (scale or 1.0, softcap if spec.softcap else 1.0)):
+        return None
     given = tensor_types(node, inference)
     types = tuple(given[i] if i is not None and i < len(given) else None for i in positions)
     names = [node.inputs[i] if i is not None and i < len(node.inputs) else "" for i in positions]
@@ -388,9 +391,19 @@ def _matched(
         spec = replace(spec, mask="float" if mask.dtype is DType.FLOAT else "bool")
     made = Attention(
         node, (*(f[0] for f in found if f), *names[3:]), types, out, takes_epilogue=False, views=views,
-        joined=_joined(node, bool(names[5])), before=before, mask=mask.shape if mask else None, spec=spec, **more,
+        joined=_joined(node, bool(names[5])), before=before, mask=mask.shape if mask else None, spec=spec, scale=scale,
+        softcap=softcap, **more,
     )  # fmt: skip
     return made if made.fits() else None
+
+
+def _is_moderate(factor: float) -> bool:
+    """Whether the kernels may multiply by it, and divide, where it suits them: queries or keys, times log2(e), not the scores.
+
+    Beyond that, products of numbers of any usual size are infinite or 0 on one way and not on another; the definition is
+    compiled as it stands then.
+    """
+    return _LEAST_FACTOR <= abs(factor) <= 1 / _LEAST_FACTOR
 
 
 def _rows(past: Sequence[TensorType | None]) -> Dim | None:
