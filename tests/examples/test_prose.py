@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DECISIONS = ROOT / "docs" / "design" / "decisions"
+GLOSSARY = ROOT / "docs" / "design" / "glossary.md"
 FILES = sorted(DECISIONS.glob("[0-9]*.md"))
 SECTIONS = ["Context", "Decision", "Consequences", "Measured"]
 
@@ -99,10 +100,19 @@ def test_the_index_lists_each_decision_once_with_its_title() -> None:
     assert [number for number, _, _ in rows] == [f"{i + 1:04}" for i in range(len(rows))]  # a new one takes the next number
 
 
+def test_the_glossary_has_one_line_a_word_in_order() -> None:
+    terms, _, unused = GLOSSARY.read_text(encoding="utf-8").partition("## Words that are not used")
+    for table in (terms, unused):
+        words = re.findall(r"^\| (?!-)(.+?) \|", table, re.MULTILINE)[1:]
+        assert len(words) > 5
+        assert words == sorted(set(words), key=str.lower)
+
+
 @pytest.mark.parametrize("place", ["src/intarsia", "."])
-def test_files_that_decisions_name_exist(place: str) -> None:
+def test_files_that_decisions_and_the_glossary_name_exist(place: str) -> None:
     """A path with a folder is one of the package or of the repository; others (`name.py`) are not read."""
-    named = {path for f in FILES for path in re.findall(r"`((?:\w+/)+(?:\w+\.(?:py|txt))?)`", f.read_text(encoding="utf-8"))}
+    texts = [f.read_text(encoding="utf-8") for f in (*FILES, GLOSSARY)]
+    named = {path for text in texts for path in re.findall(r"`((?:\w+/)+(?:\w+\.(?:py|txt))?)`", text)}
     top = {"tests", "benchmarks", "scripts", "examples", "docs"}
     chosen = {path for path in named if (path.partition("/")[0] in top) == (place == ".")}
     assert chosen
