@@ -19,7 +19,8 @@ import numpy as np
 
 from intarsia.codegen.cache import content_key, get_cache
 from intarsia.codegen.fingerprint import fingerprint
-from intarsia.errors import IntarsiaError, InvalidArgument, OutOfMemory
+from intarsia.errors import IntarsiaError, InvalidArgument, is_of_a_signal_handler
+from intarsia.graph import progress
 from intarsia.graph.dims import Dim, evaluate, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, TensorType, Value
@@ -168,7 +169,10 @@ def _timed(
         if wanted is not None and (difference := _difference(results, wanted)):
             return _with(candidate, **changes, problem=f"its results differ from the CPU's: {difference}"), results
         return _with(candidate, **changes, milliseconds=_best_time(model, inputs)), results
-    except (IntarsiaError, OutOfMemory) as error:
+    except Exception as error:
+        own = isinstance(error, IntarsiaError | MemoryError)
+        if not own and (progress.stopped_by(error) or is_of_a_signal_handler(error)):
+            raise
         return _with(candidate, **changes, problem=f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"), None
 
 

@@ -6,8 +6,7 @@ A binding whose inputs and outputs are all tensors in host memory is prepared on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -64,8 +63,17 @@ class IOBinding:
             known = [a.name for a in (*session.get_inputs(), *session.get_overridable_initializers())]
             self._check(name, known, "inputs")
         self._inputs[name] = value
-        if self._call is None or not self._call.rebind(self._input_places.get(name, -1), value):
+        if self._call is None or not self._is_done(self._call.rebind, self._input_places.get(name, -1), value):
             self._forget()
+
+    def _is_done(self, change: Callable[[int, Any], bool], place: int, value: Any) -> bool:
+        """What `BoundCall.rebind` or `retarget` says; False where its provider crashed and others stand in."""
+        try:
+            return change(place, value)
+        except Exception as error:
+            if not self._session._recovers(error, self._model):
+                raise
+            return False
 
     def _forget(self) -> None:
         self._call, self._ready, self._tried = None, None, False
@@ -77,10 +85,15 @@ class IOBinding:
         """Bind an array; later runs see what is written into it. Raises InvalidArgument for an unknown name."""
         value = arr_on_cpu.view() if type(arr_on_cpu) is np.ndarray else arr_on_cpu
         call = self._call
-        if call is not None and name in self._input_places and call.rebind(self._input_places[name], value):
-            self._inputs[name] = value
-        else:
-            self._bind(name, value)
+        if call is not None and name in self._input_places:
+            try:
+                if call.rebind(self._input_places[name], value):
+                    self._inputs[name] = value
+                    return
+            except Exception as error:
+                if not self._session._recovers(error, self._model):
+                    raise
+        self._bind(name, value)
 
     def bind_input(self, name: str, *place: Any, **named: Any) -> None:
         """Bind memory by its address: `shape` elements of `element_type`, row-major, which the caller keeps alive.
@@ -143,7 +156,7 @@ class IOBinding:
         if target is None and self._outputs[name] is None:
             return
         self._outputs[name], self._ready = target, None
-        if self._call is None or not self._call.retarget(self._output_places.get(name, -1), target):
+        if self._call is None or not self._is_done(self._call.retarget, self._output_places.get(name, -1), target):
             self._forget()
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
@@ -167,8 +180,16 @@ class IOBinding:
         """The outputs of the last run, in the order they were bound."""
         if self._call is not None:
             self._ready = None
-            self._call.renew()
+            self._renew(self._call)
         return [OrtValue(v) for v in self._results]
+
+    def _renew(self, call: BoundCall) -> None:
+        try:
+            call.renew()
+        except Exception as error:
+            if not self._session._recovers(error, self._model):
+                raise
+            self._forget()
 
     def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
         """The outputs of the last run, in one vector."""
@@ -251,8 +272,13 @@ class IOBinding:
             return
         arrays = [self._inputs[name] for name in model.inputs]
         if all(type(a) is np.ndarray and _plain(a) for a in arrays):
-            with suppress(SizesApart):  # of sizes that are run by another model
+            try:
                 self._call = model.bound(arrays, self._outputs)
+            except SizesApart:  # they are run by another model
+                pass
+            except Exception as error:
+                if not self._session._recovers(error, model):
+                    raise
             self._input_places = {name: i for i, name in enumerate(model.inputs)}
             self._output_places = {name: i for i, name in enumerate(self._outputs)}
 

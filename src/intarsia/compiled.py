@@ -198,10 +198,12 @@ class CompiledModel:
             except EPFail as error:
                 error.provider = error.provider or step.provider
                 raise
-            except IntarsiaError:
+            except (IntarsiaError, MemoryError):
                 raise
             except Exception as error:
                 raise crashed(step.provider, f"in {step.name}", error) from error
+            if len(results) != len(step.writes):
+                raise _miscounted(step, results)
             if self.profile is not None:
                 self.profile.add("Node", step.name, start, step.event(results))
             for slot, result in zip(step.writes, results, strict=True):
@@ -215,6 +217,14 @@ class CompiledModel:
             value = self._constants[name] if place is None or name in self._constants else values[place]
             results.append(_own(value, inputs, results, name in self._constants))
         return results
+
+
+def _miscounted(step: _Step, results: Sequence[Any]) -> EPFail:
+    """The error for a program that does not give what it was compiled for."""
+    wanted = f"expected {len(step.writes)}, one for each output"
+    error = EPFail(f"{step.provider}: {step.name} gave {len(results)} results; {wanted}")
+    error.provider = step.provider
+    return error
 
 
 def _own(value: Any, inputs: Sequence[Any], results: Sequence[Any], constant: bool) -> Any:

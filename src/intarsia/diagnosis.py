@@ -17,7 +17,7 @@ from intarsia.errors import IntarsiaError, nearest
 from intarsia.machine import available_cores, cpu_quota, memory_limit, physical_memory
 from intarsia.partition.table import format_table
 from intarsia.providers.field import KNOWN_ELSEWHERE
-from intarsia.providers.registry import BUILTIN, ENTRY_POINT_GROUP, get_all_providers, load_provider
+from intarsia.providers.registry import BUILTIN, ENTRY_POINT_GROUP, get_all_providers, load_provider, why_unavailable
 from intarsia.records import dataclass
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def doctor() -> Diagnosis:
 def obstacle(name: str) -> str:
     """What is missing for the provider `name` to work here; "" where nothing is."""
     try:
-        return load_provider(name).unavailable()
+        return why_unavailable(load_provider(name))
     except IntarsiaError as error:
         return str(error)
 

@@ -32,6 +32,7 @@ from intarsia.providers.registry import (
     load_provider,
     register_execution_provider,
     unregister_execution_provider,
+    why_unavailable,
 )
 from intarsia.records import dataclass
 
@@ -309,7 +310,7 @@ def get_hardware_device_ep_incompatibility_details(ep_name: str, hardware_device
 
     try:
         provider = load_provider(ep_name)
-        missing = provider.unavailable()
+        missing = why_unavailable(provider)
     except EPFail as error:
         return {"reasons_bitmask": int(Reason.MISSING_DEPENDENCY), "error_code": 0, "notes": str(error)}
     if missing:

@@ -130,14 +130,14 @@ class EPFail(IntarsiaError):
 
 
 def crashed(provider: str, when: str, error: Exception) -> EPFail:
-    """The error for one that a provider did not mean to raise.
+    """The error for one that a provider ("": which one is not known here) did not mean to raise.
 
     Raises:
         error itself: a handler of a signal raised it, which Python calls in the middle of anything.
     """
     if is_of_a_signal_handler(error):
         raise error
-    failure = EPFail(f"{provider} crashed {when}: {type(error).__name__}: {error}")
+    failure = EPFail(f"{provider or 'A provider'} crashed {when}: {type(error).__name__}: {error}")
     failure.provider = provider
     return failure
 

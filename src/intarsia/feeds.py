@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import InvalidArgument, OutOfMemory, WrongType, nearest
+from intarsia.errors import IntarsiaError, InvalidArgument, OutOfMemory, WrongType, crashed, nearest
 from intarsia.graph.dims import Expr, format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import MapType, OptionalType, SequenceType, TensorType, Value, ValueType
@@ -45,6 +45,20 @@ def out_of_ort_values(feed: Any) -> dict[str, Any] | None:
     if kind is np.ndarray or not _is_ort_value(kind):
         return None
     return {name: value._value if type(value) is kind else value for name, value in feed.items()}
+
+
+def _are_awaited(shapes: tuple[tuple[int, ...] | None, ...], awaits: Awaits) -> bool:
+    """What `Program.awaits` says of shapes.
+
+    Raises:
+        EPFail: it crashed.
+    """
+    try:
+        return awaits(shapes)
+    except IntarsiaError:
+        raise
+    except Exception as error:
+        raise crashed("", f"when it was asked about inputs of shapes {shapes}", error) from error
 
 
 class SizesDiffer(InvalidArgument):
@@ -85,7 +99,7 @@ class FeedReader:
             inputs.append(value)
             shapes.append(value.shape if type(value) is np.ndarray else None)
         key = tuple(shapes)
-        if key not in self._known and not (awaits is not None and awaits(key)):
+        if key not in self._known and not (awaits is not None and _are_awaited(key, awaits)):
             if not self._fit(key):
                 return None
             self._remember(key)

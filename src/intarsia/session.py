@@ -28,13 +28,13 @@ from intarsia.partition.provider import CompileContext, ExecutionProvider, RunCo
 from intarsia.plan.constraints import BranchApart, ElementsApart, SizesApart
 from intarsia.providers.fallback import check_taken, fallback_mode, report
 from intarsia.providers.options import option_texts, values_of
-from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, resolve
+from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, resolve, started
 from intarsia.session_api import CREATION_TIMEOUT, SessionApi, context_of, limited_making, reads_config, trips_of
 from intarsia.session_debug import SessionDebug
 from intarsia.session_reports import SHRINKAGE, arena_of
 from intarsia.signature import ModelMetadata, NodeArg
 from intarsia.size_branches import SizeBranches, hosted, pinned, with_any_elements, with_branches_apart, with_windows_apart
-from intarsia.warm import Signature, Start, WarmStart, identity, is_unchanged, small_model_key, warm_start
+from intarsia.warm import Signature, Start, WarmStart, identity, if_it_can, is_unchanged, small_model_key, warm_start
 
 if TYPE_CHECKING:
     from intarsia.auto import Choice
@@ -168,11 +168,11 @@ class InferenceSession(SessionApi, SessionDebug):
             from intarsia.process import check_threads
 
             check_threads(options.use_per_session_threads)
-        choices = resolve(providers, provider_options, cpu_fallback=cpu_fallback, mode=mode)
+        choices, instances = started(resolve(providers, provider_options, cpu_fallback=cpu_fallback, mode=mode), mode)
         if "_model" in self.__dict__ and self._loaded is None:
             self._check_source()
-        maker = self._maker_for(choices, auto is not None and auto.winner.keep_islands, self._profile)
-        instances, log = maker.providers, maker.log
+        maker = self._maker_for(instances, auto is not None and auto.winner.keep_islands, self._profile)
+        log = maker.log
         entry = self._warm_start(instances, log)
         found = entry.find(instances[0], maker.context) if entry is not None else None
         if found is None and self._is_one_program(choices):
@@ -183,7 +183,7 @@ class InferenceSession(SessionApi, SessionDebug):
             if isinstance(self._source, (str, bytes, os.PathLike)):
                 self._loaded = None  # its code is in the program; it is loaded again for `explain`
         if found is None:
-            instances[0].warm_up()
+            if_it_can(instances[0], "when it was to get ready for a model", instances[0].warm_up)
             found = self._compiled_start(maker, choices, mode, entry)
         self._choices, self._fallback_mode, self._auto = choices, mode, auto
         self._maker, self._entry = maker, entry
@@ -255,10 +255,9 @@ class InferenceSession(SessionApi, SessionDebug):
         serving = maker.stand_in(ready)
         return Underway(serving, lambda: compiled(ready), options.progress_callback, wanted, take)
 
-    def _maker_for(self, choices: Sequence[ProviderChoice], keep_islands: bool, profile: Profile | None) -> Maker:
+    def _maker_for(self, instances: tuple[ExecutionProvider, ...], keep_islands: bool, profile: Profile | None) -> Maker:
         options = self._sess_options
         log = session_logger(options.log_severity_level, options.logid)
-        instances = tuple(choice.create() for choice in choices)
         strategy = next((getattr(p.options, "arena_extend_strategy", None) for p in instances if p.device.host), None)
         context = CompileContext(
             *self._threads_and_entries(), memory=arena_of(options, strategy), read_compiled=options.context_reader,
@@ -283,7 +282,8 @@ class InferenceSession(SessionApi, SessionDebug):
         ))  # fmt: skip
 
         def make(names: Sequence[str], keep_islands: bool) -> CompiledModel:
-            return self._maker_for(resolve(list(names)), keep_islands, None).compiled(self._graph())
+            instances = tuple(choice.create() for choice in resolve(list(names)))
+            return self._maker_for(instances, keep_islands, None).compiled(self._graph())
 
         return choose(self._graph(), make, key, settings, options.config(SHAPES))
 
@@ -406,15 +406,22 @@ class InferenceSession(SessionApi, SessionDebug):
         """
         plain = run_options is None and timeout is None and framework is None and taps is None and not self._watched
         usual = plain and (not output_names or output_names == self._output_names)
-        if usual and (call := self._model.feed_call) is not None:
-            results = call(input_feed)
-            if results is None and (held := out_of_ort_values(input_feed)) is not None:
-                results = call(held)
+        model: AnyModel = self._model
+        if usual and (call := model.feed_call) is not None:
+            try:
+                results = call(input_feed)
+                if results is None and (held := out_of_ort_values(input_feed)) is not None:
+                    results = call(held)
+            except Exception as error:
+                if not self._recovers(error, model):
+                    raise
+                results, model = None, self._model
             if results is not None:
                 return results
-        inputs = self._reader.quick(input_feed, self._model.awaits) if type(input_feed) is dict else None
-        model: AnyModel = self._model if inputs is None or self._by_size is None else self._for_sizes(inputs)
         try:
+            inputs = self._reader.quick(input_feed, model.awaits) if type(input_feed) is dict else None
+            if inputs is not None and self._by_size is not None:
+                model = self._for_sizes(inputs)
             if inputs is not None and usual:
                 results = self._run_model(model, inputs)
                 if self._patience:
@@ -489,7 +496,7 @@ class InferenceSession(SessionApi, SessionDebug):
 
     def _crash_of(self, model: AnyModel, error: Exception) -> EPFail:
         """The error for one that the provider of a whole model did not mean to raise."""
-        return crashed(self._provider_of(model) or "A provider", "in a run", error)
+        return crashed(self._provider_of(model), "in a run", error)
 
     def _note_shapes(self, model: AnyModel, inputs: Sequence[Any]) -> None:
         """After a plain run: where the shapes are those of the one before, later ones go by a native function for these, if
@@ -497,14 +504,23 @@ class InferenceSession(SessionApi, SessionDebug):
         shapes = [getattr(x, "shape", None) for x in inputs]
         if shapes != self._shapes:
             if self._shapes and self._by_size is None:
-                model.expect_sizes()
+                self._prepared(model, model.expect_sizes)
             self._shapes = shapes
             return
         if shapes != self._expected and self._by_size is None:
-            model.expect_feed(inputs)
+            self._prepared(model, lambda: model.expect_feed(inputs))
         self._expected = shapes
         if model.feed_call is None:
             self._patience = _PATIENCE
+
+    def _prepared(self, model: AnyModel, prepare: Callable[[], None]) -> None:
+        """Let a model prepare later runs; where its provider crashes, that is as in a run."""
+        try:
+            prepare()
+        except (IntarsiaError, MemoryError):
+            raise
+        except Exception as error:
+            raise self._crash_of(model, error) from error
 
     def _run_on_devices(
         self, output_names: Sequence[str], input_feed: Any, run_options: RunOptions | None, stay: frozenset[str]
@@ -652,8 +668,12 @@ class InferenceSession(SessionApi, SessionDebug):
         """Run on what is bound; results are the binding's outputs. Raises InvalidArgument for another session's binding."""
         ready = getattr(iobinding, "_ready", None)  # which keeps the memory alive that it reads and writes
         if ready is not None and run_options is None and iobinding._session is self and iobinding._model is self._model:
-            if ready.again(None):
-                return
+            try:
+                if ready.again(None):
+                    return
+            except Exception as error:
+                if not self._recovers(error, iobinding._model):
+                    raise
         from intarsia.binding import IOBinding
 
         if not isinstance(iobinding, IOBinding) or iobinding._session is not self:

@@ -24,14 +24,17 @@ import sys
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from intarsia import forks, kept_weights
 from intarsia.codegen import target  # noqa: F401 # what a start from the cache needs is imported before it
 from intarsia.codegen.cache import DiskCache, content_key, file_key, get_cache, pieces_key
 from intarsia.codegen.fingerprint import surroundings
 from intarsia.direct import DirectModel
+from intarsia.errors import EPFail, IntarsiaError, crashed
+from intarsia.graph import progress
 from intarsia.graph.model import Metadata, Value
+from intarsia.partition.provider import NotSaved
 from intarsia.providers.cpu import program, saved  # noqa: F401 # the same
 from intarsia.records import dataclass
 from intarsia.visible import get_logger
@@ -40,13 +43,15 @@ if sys.platform == "win32":
     from intarsia.windows_files import changed_ns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from intarsia.background import AnyModel
     from intarsia.compiled import CompiledModel
     from intarsia.graph.model import Graph
     from intarsia.options import SessionOptions
     from intarsia.partition.provider import CompileContext, ExecutionProvider, Program, SavedProgram
+
+_Result = TypeVar("_Result")
 
 logger = get_logger("intarsia.cache")
 
@@ -118,7 +123,7 @@ class WarmStart:
             return None
         self._locations = locations
         key = content_key(self._model, *files, *self._parts.values())
-        live = _again(self._place(key), provider, context)
+        live = _shared(self._place(key), provider, context)
         if live is not None:
             self._files = files
             return live
@@ -131,7 +136,9 @@ class WarmStart:
         if block is None:
             logger.debug("no warm start: some of the model's weights are not in the cache any more")
             return None
-        restored = provider.restore(program_head, block, context)
+        restored = if_it_can(
+            provider, "when it was to restore a program", lambda: provider.restore(program_head, block, context)
+        )
         if restored is None:
             logger.debug("no warm start: %s cannot load here what was kept", provider.name)
             return None
@@ -169,17 +176,17 @@ class WarmStart:
 
     def keep(self, signature: Signature, model: CompiledModel, provider: ExecutionProvider) -> None:
         """Write the entry, if the model is one program that can be kept."""
-        from intarsia.partition.provider import NotSaved
-
         if not self._cache.writable:
             return
         if len(model.programs) != 1 or model.run != model.programs[0].run:
             logger.debug("not kept for a warm start: the model is more than one program")
             return
         try:
-            kept = provider.save(model.programs[0])
+            kept = if_it_can(provider, "when it was to save a program", lambda: provider.save(model.programs[0]))
         except NotSaved as reason:
             logger.debug("not kept for a warm start: %s", reason)
+            return
+        if kept is None:
             return
         nbytes = sum(memoryview(part).nbytes for part in kept.parts)
         if nbytes > self._limit or nbytes > self._cache.free_nbytes() // _FREE:
@@ -224,6 +231,22 @@ class WarmStart:
         return changed_ns / 1e9 < self._begun - _SETTLED_SECONDS
 
 
+def if_it_can(provider: ExecutionProvider, when: str, call: Callable[[], _Result]) -> _Result | None:
+    """What a method of a provider gives that only spares time; where it fails or crashes, None, and the log says so."""
+    try:
+        return call()
+    except EPFail as error:
+        failure = error
+    except (IntarsiaError, MemoryError, NotSaved):
+        raise
+    except Exception as error:
+        if progress.stopped_by(error):
+            raise
+        failure = crashed(provider.name, when, error)
+    get_logger("intarsia.providers").warning("%s; the session goes on without that", failure)
+    return None
+
+
 _live: dict[str, tuple[Signature, weakref.ref[Program]]] = {}
 _live_lock = forks.lock()
 
@@ -236,12 +259,14 @@ def _remember(key: str, signature: Signature, made: Program) -> None:
             del _live[old]
 
 
-def _again(key: str, provider: ExecutionProvider, context: CompileContext) -> Start | None:
+def _shared(key: str, provider: ExecutionProvider, context: CompileContext) -> Start | None:
     """A session's beginning with the weights and code that another session of this process has."""
     with _live_lock:
         signature, found = _live.get(key, (None, None))
     shared = found() if found is not None else None
-    made = provider.share(shared, context) if shared is not None else None
+    made = None
+    if shared is not None:
+        made = if_it_can(provider, "when it was to share a program", lambda: provider.share(shared, context))
     if made is None or signature is None:
         return None
     _remember(key, signature, made)  # which may be there longer than the other one

@@ -14,7 +14,6 @@ import pytest
 import intarsia
 from intarsia import ProviderWarning
 from intarsia.errors import EPFail, crashed, is_of_a_signal_handler
-from intarsia.graph.dtypes import DType
 
 WHOLE, PARTS = "y = Relu(x)", "a = Relu(x)  y = Exp(a)"
 X = np.array([-1, 2], np.float32)
@@ -107,6 +106,23 @@ def test_a_run_without_another_provider(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [WHOLE, PARTS], ids=["whole", "parts"])
+def test_a_run_where_no_other_may_take_its_place(text: str) -> None:
+    made = session("run", text, provider_fallback="error")
+    with pytest.raises(EPFail, match=r"FragileExecutionProvider crashed in .*: TypeError: a mistake in the provider"):
+        made.run(None, {"x": X})
+    with pytest.raises(EPFail, match=r"FragileExecutionProvider crashed in .*: TypeError: a mistake in the provider"):
+        session("run", text, others=False).run(None, {"x": X})
+
+
+@pytest.mark.parametrize("text", [WHOLE, PARTS], ids=["whole", "parts"])
+def test_a_run_where_the_cpu_may_take_its_place_unnamed(text: str) -> None:
+    made = session("run", text, others=False, provider_fallback="warn")
+    with pytest.warns(ProviderWarning, match="FragileExecutionProvider failed in a run"):
+        found = made.run(None, {"x": X})[0]
+    np.testing.assert_allclose(found, RESULTS[text], rtol=1e-6)
+
+
+@pytest.mark.parametrize("text", [WHOLE, PARTS], ids=["whole", "parts"])
 def test_a_later_run(text: str) -> None:
     made = session("later run", text)
     for _ in range(2):
@@ -185,15 +201,6 @@ def test_what_a_caller_does_wrong_is_no_crash() -> None:
     with pytest.raises(intarsia.InvalidArgument):
         made.run(None, {"x": X.astype(np.int64)})
     assert made.get_providers()[0] == "FragileExecutionProvider"
-
-
-def test_element_types_read_as_numpy_says_them() -> None:
-    assert (
-        f"{DType.FLOAT} {DType.INT64!s} {DType.BFLOAT16} {DType.STRING} {DType.UNDEFINED}"
-        == "float32 int64 bfloat16 str undefined"
-    )
-    assert f"{DType.DOUBLE:>8}|" == " float64|"
-    assert int(DType.FLOAT) == 1
 
 
 def test_a_signal_handler_that_raises_is_no_crash() -> None:

@@ -301,7 +301,7 @@ def _texts(body: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
 def _fitting(component: Component, provider: str, reasons: list[str]) -> dict[str, int]:
     """The score of each variant that fits a provider; `reasons` gets why the others do not."""
     from intarsia.providers.field import ALIASES
-    from intarsia.providers.registry import load_provider
+    from intarsia.providers.registry import load_provider, why_unavailable
 
     named = {ALIASES.get(name, name): name for name in [provider]}
     scores: dict[str, int] = {}
@@ -313,7 +313,7 @@ def _fitting(component: Component, provider: str, reasons: list[str]) -> dict[st
         if devices is None:
             try:
                 kind = load_provider(provider)
-                missing = kind.unavailable()
+                missing = why_unavailable(kind)
             except EPFail as error:
                 missing = str(error)
             if missing:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from intarsia import forks
-from intarsia.errors import EPFail, InvalidArgument, UnknownOption, WrongType, nearest
+from intarsia.errors import EPFail, IntarsiaError, InvalidArgument, UnknownOption, WrongType, crashed, nearest
 from intarsia.partition.provider import ExecutionProvider, honour_old_names
 from intarsia.providers.fallback import ProviderWarning, fallback_mode, report
 from intarsia.providers.field import ALIASES, KNOWN_ELSEWHERE, looked_for
@@ -76,7 +76,22 @@ class ProviderChoice:
         return self.instance.name if self.instance is not None else self.provider.name
 
     def create(self) -> ExecutionProvider:
-        return self.instance if self.instance is not None else self.provider(self.options)
+        """The provider.
+
+        Raises:
+            EPFail: it cannot be made, or crashed.
+        """
+        if self.instance is not None:
+            return self.instance
+        try:
+            return self.provider(self.options)
+        except EPFail as error:
+            error.provider = error.provider or self.name
+            raise
+        except (IntarsiaError, MemoryError):
+            raise
+        except Exception as error:
+            raise crashed(self.name, "when it was made", error) from error
 
 
 def register_execution_provider(
@@ -216,7 +231,7 @@ def get_available_providers() -> list[str]:
         emulated = False
         try:
             provider = load_provider(name)
-            missing = provider.unavailable()
+            missing = why_unavailable(provider)
             emulated = not missing and provider.emulated()
         except EPFail as error:
             missing = str(error)
@@ -280,6 +295,42 @@ def resolve(
     return choices
 
 
+def started(choices: list[ProviderChoice], mode: str) -> tuple[list[ProviderChoice], tuple[ExecutionProvider, ...]]:
+    """The providers of a session, made. One that cannot be is an error or left out, as `mode` says (see `resolve`).
+
+    Raises:
+        EPFail: a provider cannot be made and none may stand in.
+    """
+    left: list[ProviderChoice] = []
+    instances: list[ExecutionProvider] = []
+    failures: list[EPFail] = []
+    for choice in choices:
+        try:
+            instances.append(choice.create())
+            left.append(choice)
+        except EPFail as error:
+            failures.append(error)
+    if failures and (mode == "error" or not left or (mode == "listed" and all(c.implied for c in left))):
+        raise failures[0]
+    for failure in failures:
+        report(f"{str(failure).rstrip('.')}. The session goes on with {', '.join(c.name for c in left)}.")
+    return left, tuple(instances)
+
+
+def why_unavailable(provider: type[ExecutionProvider], options: Any = None) -> str:
+    """Why a provider cannot be used on this machine, with `options` where they are given; "" where it can.
+
+    Raises:
+        EPFail: it crashed when it was asked.
+    """
+    try:
+        return provider.unavailable() if options is None else provider.missing_for(options)
+    except IntarsiaError:
+        raise
+    except Exception as error:
+        raise crashed(provider.name, "when it was asked whether it works on this machine", error) from error
+
+
 def _last_resort(choices: Sequence[ProviderChoice]) -> list[ProviderChoice]:
     try:
         return [dataclasses.replace(_choose(CPU, {}), implied=True)]
@@ -327,10 +378,10 @@ def _choose(name: ProviderName, options: Mapping[str, Any]) -> ProviderChoice:
         return ProviderChoice(type(name), name.options, name)
     provider = load_provider(name) if isinstance(name, str) else name
     _honour_added_names(provider)
-    missing = provider.unavailable()
+    missing = why_unavailable(provider)
     parsed = parse_options(provider, options)
     choice = ProviderChoice(provider, parsed)
-    missing = missing or provider.missing_for(parsed)
+    missing = missing or why_unavailable(provider, parsed)
     if missing:
         raise EPFail(f"{provider.name} cannot be used on this machine: {missing}")
     return choice
