@@ -74,35 +74,26 @@ def reduces_nothing(node: Node, graph: Graph) -> bool:
 def _reduction(node: Node, graph: Graph, opset: int) -> list[Node]:
     if not reduces_nothing(node, graph):
         axes = node.attributes.get("axes")
-        if axes and node.op_type in ("ReduceL1", "ReduceLogSum") and _SUM_BY_INPUT <= opset < _ALL_BY_INPUT:
-            return _as_sum(node, list(axes))
+        if axes and node.op_type in _LOOK_FOR_AN_INPUT and _SUM_BY_INPUT <= opset < _ALL_BY_INPUT:
+            return _with_axes_as_input(node, list(axes))
         return [node]
     op_type = _OF_ONE_ELEMENT.get(node.op_type, "Identity")
     inputs = [node.inputs[0]] * (2 if op_type == "Mul" else 1)
     return [Node(op_type, inputs, list(node.outputs), name=node.name)]
 
 
-def _as_sum(node: Node, axes: list[int]) -> list[Node]:
-    """ReduceL1 or ReduceLogSum by Abs or Log and ReduceSum: from 13 on OpenVINO (2026.4) looks for their axes in an input,
-    which they have since 18 only, and reduces all axes for want of it."""
-    names = [f"{node.outputs[0]}/{part}" for part in ("axes", "part")]
+def _with_axes_as_input(node: Node, axes: list[int]) -> list[Node]:
+    """The node as it is since 18: from 13 on OpenVINO (2026.4) looks for these reductions' axes in an input, and reduces all
+    axes for want of it."""
+    name = f"{node.outputs[0]}/axes"
     attributes = {key: value for key, value in node.attributes.items() if key != "axes"}
-    constant = Node("Constant", [], names[:1], {"value_ints": axes}, name=f"{node.name}/axes")
-    if node.op_type == "ReduceL1":
-        return [
-            constant, Node("Abs", [node.inputs[0]], names[1:], name=f"{node.name}/part"),
-            node.copy(op_type="ReduceSum", inputs=[names[1], names[0]], attributes=attributes, traced=None),
-        ]  # fmt: skip
     return [
-        constant,
-        node.copy(
-            op_type="ReduceSum", inputs=[node.inputs[0], names[0]], outputs=names[1:], attributes=attributes,
-            name=f"{node.name}/part", traced=None,
-        ),
-        Node("Log", names[1:], list(node.outputs), name=node.name),
-    ]  # fmt: skip
+        Node("Constant", [], [name], {"value_ints": axes}, name=f"{node.name}/axes"),
+        node.copy(inputs=[node.inputs[0], name], attributes=attributes, traced=None),
+    ]
 
 
+_LOOK_FOR_AN_INPUT = ("ReduceL1", "ReduceLogSum", "ReduceLogSumExp")
 _OF_ONE_ELEMENT = {"ReduceL1": "Abs", "ReduceL2": "Abs", "ReduceLogSum": "Log", "ReduceSumSquare": "Mul"}
 """Reduction of one element -> the operator that it is; Identity where it is none of these."""
 
