@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -287,18 +287,20 @@ def compile_model(
     if profile is not None:
         context = replace(context, on_step=profile.add_kernel)
     failed: dict[tuple[str, str], str] = {}
-    given_up: set[str] = set()  # providers that crashed when they were asked
+    given_up: dict[str, str] = {}  # providers that crashed when they were asked, and how
     done: dict[tuple[str, tuple[int, ...]], Program] = {}
+    cut = graph  # the graph whose parts are in `done`
     while True:
         try:
             split = _divided(graph, providers, options, failed, given_up)
         except EPFail as crash:
             if crash.provider in given_up or crash.provider not in [p.name for p in providers[:-1]]:
                 raise
-            given_up.add(crash.provider)
             log.warning("%s takes no node, the next provider gets them: %s", crash.provider, crash)
-            failed |= dict.fromkeys(_keys(graph, crash.provider, range(len(graph.nodes))), str(crash))
+            given_up[crash.provider] = str(crash)
             continue
+        if split.graph is not cut:
+            cut, done = split.graph, {}
         try:
             return CompiledModel(split, list(_compiled(split.parts, context, done)), profile)
         except _CompileFailure as failure:
@@ -308,7 +310,7 @@ def compile_model(
             log.warning(
                 "%s could not compile %d nodes, the next provider gets them: %s", part.provider.name, len(part.nodes), error
             )
-            failed |= dict.fromkeys(_keys(graph, part.provider.name, part.nodes), f"compilation failed: {error}")
+            failed |= dict.fromkeys(_keys(split.graph, part.provider.name, part.nodes), f"compilation failed: {error}")
 
 
 def _keys(graph: Graph, provider: str, nodes: Iterable[int]) -> list[tuple[str, str]]:
@@ -318,11 +320,17 @@ def _keys(graph: Graph, provider: str, nodes: Iterable[int]) -> list[tuple[str, 
 
 def _divided(
     graph: Graph, providers: Sequence[ExecutionProvider], options: PartitionOptions, failed: Mapping[tuple[str, str], str],
-    given_up: Collection[str],
+    given_up: Mapping[str, str],
 ) -> Partition:  # fmt: skip
-    """The partition, which all providers were told of but those that `given_up` names."""
-    split = partition(graph, providers, options, failed)
-    for provider in (p for p in providers if p.name not in given_up):
+    """The partition, which all providers were told of but those that `given_up` names, which get no node."""
+    asked = [p for p in providers if p.name not in given_up]
+    if any(p.fused_operators is not None for p in asked):
+        from intarsia.partition.decompose import decomposed
+
+        graph = decomposed(graph, asked, failed)
+    refused = {key: why for name, why in given_up.items() for key in _keys(graph, name, range(len(graph.nodes)))}
+    split = partition(graph, providers, options, {**failed, **refused})
+    for provider in asked:
         with answering(provider, "when it was told how the model is divided"):
             provider.on_partitioned(split)
     return split

@@ -335,6 +335,9 @@ class ExecutionProvider:
         gflop_per_s: 10^9 floating-point operations per second of the device.
         part_microseconds: microseconds that calling one part costs by itself: a part in host memory that has less work than
             this is left to the next provider in host memory.
+        fused_operators: which of the operators that the optimizer puts instead of several nodes (Gelu, LayerNormalization,
+            Attention, ...: `partition.decompose.FUSED`) it takes as they are. The others are decomposed before it is asked,
+            where it takes all the pieces. None: it is asked about all as they are.
         evaluates_shapes: integer shape arithmetic may be given to it although its memory is not the host's: it evaluates that
             on the host, before a run.
         not_exact: operators that it takes although it computes NaN, infinities or the borders of the type otherwise than ONNX
@@ -348,6 +351,7 @@ class ExecutionProvider:
     copy_gbyte_per_s: float = 10.0
     gflop_per_s: float = 2000.0
     part_microseconds: float = 0.0
+    fused_operators: ClassVar[frozenset[str] | None] = None
     evaluates_shapes: ClassVar[bool] = False
     not_exact: ClassVar[Mapping[str, str]] = {}
     flushes_denormals: ClassVar[bool] = False

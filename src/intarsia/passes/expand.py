@@ -1,4 +1,4 @@
-"""Fused operators written out in the operators of older opsets: what saving for an older opset needs."""
+"""Fused operators written out in the operators of older opsets, for files of these opsets and for providers that ask for it."""
 
 from __future__ import annotations
 
@@ -216,6 +216,30 @@ EXPANSIONS: dict[str, Callable[[Pieces], None]] = {
     "RMSNormalization": _normalization, "GroupNormalization": _group_normalization, "Softmax": _softmax,
     "RotaryEmbedding": _rotary, "Attention": _attention,
 }  # fmt: skip
+
+
+def expand_nodes(graph: Graph, chosen: Sequence[Node], opset: int) -> tuple[Graph, list[list[Node]]]:
+    """A graph with these of its nodes, which are `expandable`, written out in operators of an opset.
+
+    Returns:
+        The graph, whose new nodes have no version yet, and the new nodes in the place of each of `chosen`.
+    """
+    out = graph.clone()
+    wanted = {id(n) for n in chosen}
+    taken = set(out.types) | set(out.constants) | set(out.input_names()) | {o for n in out.nodes for o in n.outputs}
+    nodes: list[Node] = []
+    found: dict[int, list[Node]] = {}
+    for original, node in zip(graph.nodes, out.nodes, strict=True):
+        if id(original) not in wanted:
+            nodes.append(node)
+            continue
+        pieces = Pieces(out, node, opset, taken)
+        EXPANSIONS[node.op_type](pieces)
+        nodes.extend(pieces.nodes)
+        out.constants.update({c.name: c for c in pieces.constants})
+        found[id(original)] = pieces.nodes
+    out.nodes = nodes
+    return out, [found[id(n)] for n in chosen]
 
 
 def expandable(graph: Graph, node: Node) -> bool:

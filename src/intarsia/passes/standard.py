@@ -11,7 +11,7 @@ from intarsia.graph.dims import Dim
 from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.ops import registry
 from intarsia.ops.gradient import DOMAIN as DERIVATIVES
-from intarsia.passes.expand import EXPANSIONS, Pieces, expandable
+from intarsia.passes.expand import expand_nodes, expandable
 from intarsia.passes.versions import same_meaning
 
 
@@ -93,19 +93,7 @@ def _with_import(graph: Graph, opset: int) -> Graph:
 
 
 def _expanded(graph: Graph, misfits: list[Node], opset: int) -> Graph:
-    out = graph.clone()
-    chosen = {id(n) for n in misfits}
-    taken = set(out.types) | set(out.constants) | set(out.input_names()) | {o for n in out.nodes for o in n.outputs}
-    nodes: list[Node] = []
-    for original, node in zip(graph.nodes, out.nodes, strict=True):
-        if id(original) not in chosen:
-            nodes.append(node)
-            continue
-        pieces = Pieces(out, node, opset, taken)
-        EXPANSIONS[node.op_type](pieces)
-        nodes.extend(pieces.nodes)
-        out.constants.update({c.name: c for c in pieces.constants})
-    out.nodes = nodes
+    out, _ = expand_nodes(graph, misfits, opset)
     return _with_whole_masks(_with_import(out, opset))
 
 
