@@ -102,14 +102,19 @@ def is_decomposable(graph: Graph, node: Node) -> bool:
     assert first is not None  # as `expandable` says
     match node.op_type:
         case "LayerNormalization" | "RMSNormalization":
-            return node.attributes.get("stash_type", 1) == int(DType.FLOAT)
+            return _is_in_float32(node)
         case "GroupNormalization":
-            return node.version >= 21 and node.attributes.get("stash_type", 1) == int(DType.FLOAT)  # before: scales of groups
+            return node.version >= 21 and _is_in_float32(node)  # before, scales are of groups
         case "RotaryEmbedding":
             return len(first) == 4 and isinstance(first[-1], int)
         case "Attention":
             return _is_plain_attention(node, shapes)
     return True
+
+
+def _is_in_float32(node: Node) -> bool:
+    """Whether a normalisation of 16 bits is computed in float32, as its pieces are."""
+    return bool(node.attributes.get("stash_type", 1) == int(DType.FLOAT))
 
 
 def _is_plain_attention(node: Node, shapes: Sequence[Sequence[object] | None]) -> bool:
