@@ -229,7 +229,8 @@ class Found:
             if isinstance(unit, HostStep):
                 add(f"{indent}  typed {unit.typed}")
             else:
-                add(f"{indent}  carried {_texts(unit.carried)}; rows {_texts(unit.rows)}")
+                carried = [(carried.shape, carried.elements) for carried in unit.carried]
+                add(f"{indent}  carried {_texts(carried)}; rows {_texts(unit.rows)}")
                 for segment in unit.body.segments():
                     segment.find_sized()
                 self._add_units(unit.body, Sizes(env), f"{indent}  ")
