@@ -60,6 +60,8 @@ class Computing(intarsia.Program):
         self.provider = provider
 
     def run(self, inputs: Sequence[Any], run: Any = None) -> list[Any]:
+        if self.provider.at == "memory":
+            raise MemoryError("no memory for a table")
         return [] if self.provider.at == "no results" else [np.maximum(inputs[0], 0)]
 
     def bound(self, inputs: Sequence[Any], targets: Any) -> BoundCall | None:
@@ -102,6 +104,11 @@ class CrashingExecutionProvider(intarsia.ExecutionProvider):
     def unavailable(cls) -> str:
         cls.crash("unavailable")
         return ""
+
+    @classmethod
+    def emulated(cls) -> bool:
+        cls.crash("emulated")
+        return False
 
     @classmethod
     def missing_for(cls, options: Any) -> str:
@@ -209,6 +216,14 @@ def test_too_few_results_in_a_model_of_several_parts() -> None:
         made.run(None, {"x": X})
 
 
+@pytest.mark.parametrize("text", [RELU, PARTS], ids=["whole", "parts"])
+def test_memory_that_is_not_there_is_no_crash(text: str) -> None:
+    made = session(crashing("memory"), text)
+    with pytest.raises(MemoryError, match="no memory for a table"):
+        made.run(None, {"x": X})
+    assert made.get_providers()[0] == NAME
+
+
 class Transfer(intarsia.DataTransfer):
     def __init__(self, provider: DeviceExecutionProvider) -> None:
         self.provider = provider
@@ -292,8 +307,9 @@ def test_a_provider_that_cannot_be_made(place: str) -> None:
         assert session(crashing(place), others=(), provider_fallback="warn").get_providers() == ["CPUExecutionProvider"]
 
 
-def test_a_registered_provider_that_crashes_is_not_available() -> None:
-    intarsia.register_execution_provider(crashing("unavailable"))
+@pytest.mark.parametrize("place", ["unavailable", "emulated"])
+def test_a_registered_provider_that_crashes_is_not_available(place: str) -> None:
+    intarsia.register_execution_provider(crashing(place))
     try:
         available = intarsia.get_available_providers()
     finally:

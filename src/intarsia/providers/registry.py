@@ -7,9 +7,9 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from intarsia import forks
 from intarsia.errors import EPFail, IntarsiaError, InvalidArgument, UnknownOption, WrongType, crashed, nearest
@@ -49,6 +49,8 @@ BUILTIN: dict[str, str] = {
 
 ProviderName = str | type[ExecutionProvider] | ExecutionProvider
 ProviderArgument = ProviderName | tuple[ProviderName, Mapping[str, Any]]
+
+_Answer = TypeVar("_Answer")
 
 _logger = get_logger("intarsia.providers")
 _lock = forks.lock()
@@ -232,7 +234,7 @@ def get_available_providers() -> list[str]:
         try:
             provider = load_provider(name)
             missing = why_unavailable(provider)
-            emulated = not missing and provider.emulated()
+            emulated = not missing and _answer(provider, provider.emulated)
         except EPFail as error:
             missing = str(error)
         if missing:
@@ -323,9 +325,13 @@ def why_unavailable(provider: type[ExecutionProvider], options: Any = None) -> s
     Raises:
         EPFail: it crashed when it was asked.
     """
+    return _answer(provider, provider.unavailable if options is None else lambda: provider.missing_for(options))
+
+
+def _answer(provider: type[ExecutionProvider], question: Callable[[], _Answer]) -> _Answer:
     try:
-        return provider.unavailable() if options is None else provider.missing_for(options)
-    except IntarsiaError:
+        return question()
+    except (IntarsiaError, MemoryError):
         raise
     except Exception as error:
         raise crashed(provider.name, "when it was asked whether it works on this machine", error) from error
