@@ -44,6 +44,7 @@ TRUST = "session.trust_compiled_model"
 _MAGIC = b"\x89INTCTX1"  # not UTF-8, so that the attribute is read as bytes
 _PREFIX = struct.Struct("<8sI16s32s")  # magic, length of the header, its checksum, its seal
 _SEAL_ENTRY = "context-seal"
+_ATTRIBUTES: dict[str, type | tuple[type, ...]] = {"main_context": int, "embed_mode": int, "ep_cache_context": (str, bytes)}
 _AGAIN = "compile again from the original model (intarsia.ModelCompiler)"
 
 
@@ -156,10 +157,15 @@ def restored(part: Part, context: CompileContext) -> Program:
         NotImplemented: the node is in another runtime's format.
         ModelRequiresCompilation: it was compiled by another version of Intarsia or for another machine.
         InvalidProtobuf, ExternalDataError: it is damaged, or its file is missing or outside the model's folder.
+        InvalidGraph: the node does not say what it must.
         Fail: it is somebody else's, and was not said to be trusted; the program's own function did not give its data.
     """
     node = part.graph.nodes[0]
     where = f"the compiled part {label(node)!r} for {part.provider.name}"
+    for name, kinds in _ATTRIBUTES.items():
+        if not isinstance(value := node.attributes.get(name, 1 if kinds is int else ""), kinds):
+            expected = "an integer" if kinds is int else "text or bytes"
+            raise InvalidGraph(f"{where}: attribute {name!r} is {str(value)[:80]!r}; expected {expected}; {_AGAIN}")
     if not node.attributes.get("main_context", 1):
         raise NotImplemented(f"{where} refers to another node's data (main_context 0), which Intarsia does not write; {_AGAIN}")
     content: Any = node.attributes.get("ep_cache_context", b"")

@@ -341,7 +341,8 @@ class InferenceSession(SessionApi, SessionDebug):
         if len(graph.nodes) != 1 or not graph.nodes[0].compiled_part:
             return False
         node = graph.nodes[0]
-        asked = {c.name for c in choices if not c.implied} | {choices[0].name} == {node.attributes.get("source")}
+        source = node.attributes.get("source")
+        asked = all(name == source for name in (choices[0].name, *(c.name for c in choices if not c.implied)))
         whole = node.inputs == graph.input_names() and node.outputs == graph.output_names() and not graph.overridable
         written = options.optimized_model_filepath or options.config("ep.context_enable") == "1"
         return asked and whole and not written and self._profile is None and self._operators is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from intarsia.providers.options import device_id as checked_device_id
 from intarsia.runtime import holders
 from intarsia.sparse import SparseTensor
 
+_ADDRESSES = 1 << 63  # bytes that one buffer may have at most
 
 def element_dtype(element_type: Any) -> DType:
     """The DType of a NumPy type, a `TensorProto.DataType` number or a DType.
@@ -422,22 +424,35 @@ def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any =
         target.update_inplace(source)
 
 
+def _sizes(shape: Any) -> tuple[int, ...]:
+    """The sizes of a buffer. Raises InvalidArgument where they are none."""
+    try:
+        sizes = tuple(operator.index(d) for d in shape)
+    except TypeError:
+        raise WrongType(f"shape of a buffer: expected a sequence of integers, got {shape!r}") from None
+    if any(d < 0 for d in sizes):
+        raise InvalidArgument(f"shape of a buffer: expected sizes from 0, got {list(sizes)}")
+    return sizes
+
+
 def array_at(pointer: int, dtype: DType, shape: Sequence[int], owner: Any = None) -> np.ndarray:
     """The host memory at `pointer` as an array. The caller keeps it alive, or gives its `owner`, which the array then does.
 
     Raises:
-        InvalidArgument: strings, a negative size, or a null pointer.
+        InvalidArgument: strings, a negative size, more bytes than there are addresses, or no address.
     """
-    sizes = tuple(int(d) for d in shape)
+    sizes = _sizes(shape)
     if dtype is DType.STRING:
         raise InvalidArgument("a buffer of strings cannot be bound by its address; bind an array or an OrtValue")
-    if any(d < 0 for d in sizes):
-        raise InvalidArgument(f"shape of a buffer: expected sizes from 0, got {list(sizes)}")
-    nbytes = int(np.prod(sizes, dtype=np.int64)) * dtype.numpy.itemsize
+    itemsize = dtype.numpy.itemsize
+    if math.prod(d or 1 for d in sizes) * itemsize >= _ADDRESSES:
+        raise InvalidArgument(f"shape of a buffer: expected less than 2^63 bytes, got {list(sizes)} of {itemsize} bytes each")
+    nbytes = math.prod(sizes) * itemsize
     if not nbytes:
         return np.empty(sizes, dtype.numpy)
-    if not pointer:
+    if not isinstance(pointer, (int, np.integer)) or not 0 < pointer <= 2 * _ADDRESSES - nbytes:
         raise InvalidArgument(f"buffer_ptr: expected the address of {nbytes} bytes, got {pointer!r}")
+    pointer = int(pointer)
     buffer: Any = (ctypes.c_uint8 * nbytes).from_address(pointer)
     buffer._owner = owner
     array: np.ndarray = np.frombuffer(buffer, np.uint8).view(dtype.numpy).reshape(sizes)

@@ -391,6 +391,28 @@ class TestRefusals:
         with pytest.raises(InvalidGraph, match="its input 'k' is an initializer or left out"):
             check(edit(compiled, constant))
 
+    @pytest.mark.parametrize(
+        ("name", "value", "kind", "expected"),
+        [
+            ("ep_cache_context", 2, InvalidGraph, "attribute 'ep_cache_context' is '2'; expected text or bytes"),
+            ("ep_cache_context", ["a"], InvalidGraph, "expected text or bytes"),
+            ("embed_mode", "x", InvalidGraph, "attribute 'embed_mode' is 'x'; expected an integer"),
+            ("main_context", 0.5, InvalidGraph, "attribute 'main_context' is '0.5'; expected an integer"),
+            ("source", ["a"], NotImplemented, "is not among the session's providers"),
+            ("source", 1, NotImplemented, "is not among the session's providers"),
+        ],
+    )
+    @pytest.mark.parametrize("trusted", ["0", "1"])
+    def test_attributes_of_other_types(
+        self, trusted: str, name: str, value: Any, kind: type[Exception], expected: str, compiled: Path
+    ) -> None:
+        model = onnx.load(compiled)
+        node = model.graph.node[0]
+        node.attribute.remove(next(a for a in node.attribute if a.name == name))
+        node.attribute.append(onnx.helper.make_attribute(name, value))
+        with pytest.raises(kind, match=expected):
+            ort.InferenceSession(model.SerializeToString(), options(session__trust_compiled_model=trusted))
+
     def test_a_program_that_cannot_be_restored(self, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("intarsia.providers.cpu.CPUExecutionProvider.restore", lambda *_: None)
         with pytest.raises(ModelRequiresCompilation, match="cannot be restored on this machine"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -171,6 +174,33 @@ class TestIOBinding:
             session.run_with_iobinding(binding)
         with pytest.raises(InvalidArgument, match="a buffer of strings cannot be bound by its address"):
             binding.bind_input("x", "cpu", 0, DType.STRING, [1], 0)
+
+    @pytest.mark.parametrize(
+        ("shape", "pointer", "expected"),
+        [
+            ([2.5], 4096, "shape of a buffer: expected a sequence of integers, got [2.5]"),
+            (["a"], 4096, "shape of a buffer: expected a sequence of integers, got ['a']"),
+            (3, 4096, "shape of a buffer: expected a sequence of integers, got 3"),
+            ([-1, 3], 4096, "shape of a buffer: expected sizes from 0, got [-1, 3]"),
+            ([2**32, 2**32], 4096, "shape of a buffer: expected less than 2^63 bytes"),
+            ([2**33, 2**31 + 1], 4096, "shape of a buffer: expected less than 2^63 bytes"),
+            ([0, 2**62, 2**62], 4096, "shape of a buffer: expected less than 2^63 bytes"),
+            ([2**64], 4096, "shape of a buffer: expected less than 2^63 bytes"),
+            ([2, 3], 0, "buffer_ptr: expected the address of 24 bytes, got 0"),
+            ([2, 3], None, "buffer_ptr: expected the address of 24 bytes, got None"),
+            ([2, 3], -4096, "buffer_ptr: expected the address of 24 bytes, got -4096"),
+            ([2, 3], 1.5, "buffer_ptr: expected the address of 24 bytes, got 1.5"),
+            ([2, 3], "4096", "buffer_ptr: expected the address of 24 bytes, got '4096'"),
+            ([2, 3], 2**64 - 8, "buffer_ptr: expected the address of 24 bytes"),
+        ],
+    )
+    def test_addresses_and_shapes_that_are_none(self, shape: Any, pointer: Any, expected: str, make_session) -> None:
+        binding = make_session(AFFINE).io_binding()
+        if pointer is not None:  # which means memory that the run makes, for an output
+            with pytest.raises(InvalidArgument, match=re.escape(expected)):
+                binding.bind_output("y", "cpu", 0, np.float32, shape, pointer)
+        with pytest.raises(InvalidArgument, match=re.escape(expected)):
+            binding.bind_input("x", "cpu", 0, np.float32, shape, pointer)
 
     def test_empty_buffers(self, make_session) -> None:
         session = make_session(AFFINE)
