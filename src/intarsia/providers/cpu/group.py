@@ -8,6 +8,7 @@ feed shapes are not computed at all.
 from __future__ import annotations
 
 from dataclasses import field
+from functools import cached_property
 
 import numpy as np
 
@@ -38,6 +39,8 @@ _QUANTIZERS = frozenset(
     "QuantizeLinear DequantizeLinear MatMulInteger ConvInteger QLinearMatMul MatMulIntegerToFloat DynamicQuantizeMatMul QGemm "
     "QLinearAdd QLinearMul QLinearSigmoid QLinearLeakyRelu QLinearAveragePool QLinearGlobalAveragePool QLinearConcat".split()
 )
+_MANY_SCALARS = 512  # different ones of a model: a chain of so many would have a kernel for each few of them
+_ARITHMETIC = frozenset("Add Sub Mul Div Min Max".split())
 _MANY_OPERANDS = 10  # of an epilogue: scales and zero points, most of them scalars
 _MOST_OPERANDS = 16  # where sums are floats: rounding to steps of 16 bits takes four scalars each time
 MAX_PRIMITIVES = 96
@@ -191,7 +194,19 @@ class _Grouper:
         named = Tensor("input", (), (node.inputs[t.attrs[0]],), t.dtype, t.shape)
         # Scales and zero points differ from layer to layer: as operands they leave the layers one kernel.
         varies = t.attrs[0] > 0 and (node.domain == INTEGERS or node.op_type in _QUANTIZERS)
-        return named if varies or (t.dtype is DType.FLOAT and self._one_number(node)) else self._named_leaf(named)
+        if t.dtype is DType.FLOAT:
+            varies = varies or self._one_number(node) or (node.op_type in _ARITHMETIC and self._has_many_scalars)
+        return named if varies else self._named_leaf(named)
+
+    @cached_property
+    def _has_many_scalars(self) -> bool:
+        """Whether arithmetic on so many different numbers is done that they are operands, too."""
+        constants = self.graph.constants
+        if len(constants) <= _MANY_SCALARS:
+            return False
+        taken = {n for node in self.graph.nodes if node.op_type in _ARITHMETIC for n in node.inputs if n in constants}
+        scalars = (c for n in taken if (c := constants[n]).size == 1 and c.dtype is DType.FLOAT)
+        return len({c.numpy().tobytes() for c in scalars}) > _MANY_SCALARS
 
     def _one_number(self, node: Node) -> bool:
         """Whether all that the node computes is a number: scales that are multiplied differ from layer to layer, too."""
