@@ -10,22 +10,33 @@ from axis_cases import each_axis, products_of_letters, repeated, scattered, type
 from contrib_cases import fused, narrow, tiny, weights_of_few_bits
 from control_cases import control_flow
 from model_cases import decoding, experts, few, large, more_quantized, pipelines
-from operator_case import LARGE, SMALL, Case, Weight, between, booleans, integers, ints, normal, number
+from operator_case import LARGE, SMALL, Case, Weight, between, booleans, draw, integers, ints, normal, number
 from shape_cases import axis_orders, axis_sets, large_windows, many_axes, thumbnails
 
 __all__ = ["Case", "cases"]
 
 
-def cases() -> Iterator[Case]:
-    """Every case, family by family."""
-    for family in (
+def cases(wanted: Callable[[Case], bool] = lambda case: True, *, numbers: bool = True) -> Iterator[Case]:
+    """The cases that are `wanted`, family by family.
+
+    Numbers are drawn for families that have one, from a seed of each family's own: they do not depend on what else is wanted.
+
+    Args:
+        numbers: whether the cases are to run; those that are only to be named have zeros in the place of numbers.
+    """
+    for seed, family in enumerate((
         elementwise, doubles, comparisons, types, reductions, normalizations, contractions, convolutions, pools, layouts,
         gathers, scatters, selections, images, sequences, quantized, makers, attention, classical, tiny, narrow, fused,
         weights_of_few_bits, control_flow, few, large, decoding, experts, more_quantized, pipelines,
         axis_sets, axis_orders, thumbnails, many_axes, large_windows,
         products_of_letters, each_axis, scattered, types_of_integers, repeated,
-    ):  # fmt: skip
-        yield from family()
+    )):  # fmt: skip
+        draw(None)
+        if numbers:
+            if not any(map(wanted, family())):
+                continue
+            draw(seed)
+        yield from filter(wanted, family())
 
 
 def both(op: str, make: Callable[..., np.ndarray], dtype: Any = np.float32, **attributes: Any) -> Iterator[Case]:

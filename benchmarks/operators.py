@@ -114,12 +114,15 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
 
 
-def chosen(names: Sequence[str], quick: bool) -> list[Case]:
-    """The cases whose operator is among `names` or whose whole name matches one of them as a pattern; all by default."""
-    found = [c for c in cases() if not quick or c.quick]
-    if names:
-        found = [c for c in found if any(c.op == n or fnmatch.fnmatch(c.name, n) for n in names)]
-    return found
+def chosen(names: Sequence[str], quick: bool, numbers: bool = True) -> list[Case]:
+    """The cases whose operator is among `names` or whose whole name matches one of them as a pattern; all by default.
+    Without `numbers` they are only to be named."""
+
+    def wanted(case: Case) -> bool:
+        named = not names or any(case.op == n or fnmatch.fnmatch(case.name, n) for n in names)
+        return named and (case.quick or not quick)
+
+    return list(cases(wanted, numbers=numbers))
 
 
 def geometric_mean(values: Sequence[float]) -> float:
@@ -155,7 +158,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="bursts of each runtime (default 5, --quick 3)")
     parser.add_argument("--seconds", type=float, help="length of a burst (default 0.02, --quick 0.01)")
     options = parser.parse_args()
-    selected = chosen(options.names, options.quick)
+    selected = chosen(options.names, options.quick, numbers=not options.list)
     if not selected:
         parser.error(f"no such cases: {' '.join(options.names)}")
     if options.list:
