@@ -31,7 +31,7 @@ from typing import Any, TextIO
 import numpy as np
 
 # All of the package that is named here; a script that moves modules finds it in these lines.
-from intarsia import SessionOptions
+from intarsia import SessionOptions, set_seed
 from intarsia.codegen.engine import KernelText, with_parts
 from intarsia.codegen.tables import Table
 from intarsia.codegen.tape_text import bind_text
@@ -415,6 +415,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in [name for name in os.environ if name.startswith("INTARSIA_")]:  # settings of the user's
         del os.environ[name]
     forget_machine()
+    set_seed(0)  # kernels of random numbers have the process's state among their arguments
     with tempfile.TemporaryDirectory(prefix="intarsia-inventory-") as cache_folder:
         os.environ["INTARSIA_CACHE_DIR"] = cache_folder  # texts that are kept by names of their modules are written anew
         if options.out is None:

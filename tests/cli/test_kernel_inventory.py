@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import numpy_helper
 
@@ -17,6 +18,8 @@ pytest.importorskip("llvmlite", reason="the version of LLVM decides about a few 
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "examples" / "digits" / "digits.onnx"
+RANDOM = """<ir_version: 10, opset_import: ["": 22]>
+g (float[n, 8] x) => (float[n, 8] y) <float ratio = {0.5}, bool training = {1}> { y = Dropout(x, ratio, training) }"""
 
 
 def inventory(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -33,6 +36,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_text_is_the_same_in_every_process(folder: Path, tmp_path: Path) -> None:
+    """Of random numbers, too, whose state begins anywhere in other processes."""
+    onnx.save(onnx.parser.parse_model(RANDOM), folder / "random.onnx")
     shutil.copytree(folder, other := tmp_path / "elsewhere")
     options = ("--what", "runtime,models", "--targets", "avx2,arm64", "--details")
     first = inventory(folder, *options, PYTHONHASHSEED="1")
@@ -42,7 +47,8 @@ def test_text_is_the_same_in_every_process(folder: Path, tmp_path: Path) -> None
     found = first.stdout.splitlines()
     told = [line.split("=")[0].split() for line in found if line[:1] != " "]
     assert [words[:2] for words in told[:2]] == [["runtime:", "avx2"], ["runtime:", "arm64"]]
-    assert [words[:3] for words in told[3:]] == [["models", "digits:", "avx2"], ["models", "digits:", "arm64"]]
+    assert [words[:3] for words in told[3:5]] == [["models", "digits:", "avx2"], ["models", "digits:", "arm64"]]
+    assert [words[1] for words in told[5:]] == ["random:"] * 3
     assert told[3][3] != told[4][3], "kernels of the two targets have other texts"
     for kind in ("segment in (image)", "arena ", "arguments 0 ", "constant ", "kernel ", "part 0: CPUExecutionProvider"):
         assert any(kind in line for line in found), kind
