@@ -15,15 +15,20 @@ from shape_cases import axis_orders, axis_sets, large_windows, many_axes, thumbn
 
 __all__ = ["Case", "cases"]
 
+_SEED = 7  # of all cases
 
-def cases(wanted: Callable[[Case], bool] = lambda case: True, *, numbers: bool = True) -> Iterator[Case]:
-    """The cases that are `wanted`, family by family.
 
-    Numbers are drawn for families that have one, from a seed of each family's own: they do not depend on what else is wanted.
+def cases(wanted: Callable[[Case], bool] | None = None, *, numbers: bool = True) -> Iterator[Case]:
+    """Every case, or those that are `wanted`, family by family.
+
+    The numbers of all cases come from one generator. Where some are wanted, they are drawn only for families that have one of
+    them, and do not depend on what else is wanted.
 
     Args:
         numbers: whether the cases are to run; those that are only to be named have zeros in the place of numbers.
     """
+    if wanted is None:
+        draw(_SEED if numbers else None)
     for seed, family in enumerate((
         elementwise, doubles, comparisons, types, reductions, normalizations, contractions, convolutions, pools, layouts,
         gathers, scatters, selections, images, sequences, quantized, makers, attention, classical, tiny, narrow, fused,
@@ -31,12 +36,13 @@ def cases(wanted: Callable[[Case], bool] = lambda case: True, *, numbers: bool =
         axis_sets, axis_orders, thumbnails, many_axes, large_windows,
         products_of_letters, each_axis, scattered, types_of_integers, repeated,
     )):  # fmt: skip
-        draw(None)
-        if numbers:
-            if not any(map(wanted, family())):
-                continue
-            draw(seed)
-        yield from filter(wanted, family())
+        if wanted is not None:
+            draw(None)
+            if numbers:
+                if not any(map(wanted, family())):
+                    continue
+                draw(seed)
+        yield from filter(wanted or (lambda case: True), family())
 
 
 def both(op: str, make: Callable[..., np.ndarray], dtype: Any = np.float32, **attributes: Any) -> Iterator[Case]:

@@ -122,7 +122,7 @@ def chosen(names: Sequence[str], quick: bool, numbers: bool = True) -> list[Case
         named = not names or any(case.op == n or fnmatch.fnmatch(case.name, n) for n in names)
         return named and (case.quick or not quick)
 
-    return list(cases(wanted, numbers=numbers))
+    return list(cases(wanted if names or quick else None, numbers=numbers))
 
 
 def geometric_mean(values: Sequence[float]) -> float:
