@@ -84,9 +84,9 @@ class _Numbers:
     rng: np.random.Generator | None = None
 
 
-def draw(seed: int | None) -> None:
-    """Arrays are drawn from this seed on. None: what follows only names cases, and all their numbers are 0."""
-    _Numbers.rng = None if seed is None else np.random.default_rng(seed)
+def draw(rng: np.random.Generator | None) -> None:
+    """Arrays come from this generator from here on. None: what follows only names cases, and all their numbers are 0."""
+    _Numbers.rng = rng
 
 
 def normal(*shape: int, dtype: Any = np.float32) -> np.ndarray:
