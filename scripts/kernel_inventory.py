@@ -6,10 +6,11 @@
     diff before.txt after.txt                                                   # must be empty
     python scripts/kernel_inventory.py MODELS_FOLDER --details --names resnet50  # what a line stands for
 
-Every model of the folder (MODEL.onnx; sizes of its inputs from MODEL.npz beside it, arrays `in_<name>`) and every case of
-benchmarks/operators.py is optimised, partitioned, lowered and bound to sizes for each target. Nothing is compiled by LLVM, and
-nothing runs. A line has the digest of all that `--details` prints: the partition table, the steps with labels, operands and
-arguments, the bytes of the arena, digests of packed weights, and the symbols of the kernels, which are hashes of their IR.
+Every model of the folder (MODEL.onnx; sizes of its inputs from MODEL.npz beside it, arrays `in_<name>`), every case of
+benchmarks/operators.py and every line of operator_examples.txt and of the guard's examples is optimised, partitioned, lowered
+and bound to sizes for each target. Nothing is compiled by LLVM, and nothing runs. A line has the digest of all that `--details`
+prints: the partition table, the steps with labels, operands and arguments, the bytes of the arena, digests of packed weights,
+and the symbols of the kernels, which are hashes of their IR.
 
 The text depends on models, targets and the version of LLVM, not on modules' names, paths, the machine, threads or time.
 """
@@ -55,6 +56,7 @@ from intarsia.runtime.spmd_text import executor_text
 ROOT = Path(__file__).parents[1]
 THREADS = 2  # that steps are bound for
 UNKNOWN = 3  # every size that only a run knows
+_NEWEST = 10_000  # a version of an operator set that no operator is newer than
 _V3 = "avx avx2 bmi bmi2 cmov cx16 cx8 f16c fma fxsr lzcnt mmx movbe popcnt sahf sse sse2 sse3 sse4.1 sse4.2 ssse3".split()
 _V4 = [*_V3, *"avx512bw avx512cd avx512dq avx512f avx512vl".split()]
 _ZEN4 = [*_V4, *"avx512bf16 avx512bitalg avx512ifma avx512vbmi avx512vbmi2 avx512vnni avx512vpopcntdq gfni".split()]
@@ -89,12 +91,13 @@ MACHINES = {
     "amx-bfloat16": Machine(_x86("sapphirerapids", _AMX), {"session.arithmetic": "bfloat16"}),
     "amx-float16": Machine(_x86("sapphirerapids", _AMX), {"session.arithmetic": "float16"}),
 }
-KINDS = ("runtime", "models", "operators", "open-operators")
+KINDS = ("runtime", "examples", "models", "operators", "open-operators")
+EXAMPLES = (ROOT / "scripts" / "operator_examples.txt", ROOT / "tests" / "guard" / "larger_examples.txt")
 
 
 @dataclass(frozen=True)
 class Item:
-    """A model, as a path or as a ModelProto, and what it is fed with: arrays by name, of which sizes and integers are read."""
+    """A model (path, ModelProto or Graph), and what it is fed with: arrays by name, of which sizes and integers are read."""
 
     kind: str
     name: str
@@ -111,6 +114,22 @@ def models(folder: Path, names: Sequence[str]) -> Iterator[Item]:
                 with np.load(arrays) as found:
                     feeds = {key.removeprefix("in_"): found[key] for key in found.files if key.startswith("in_")}
             yield Item("models", path.stem, path, feeds)
+
+
+def examples(names: Sequence[str]) -> Iterator[Item]:
+    """One node each: every operator with its forms and types, and sizes that kernels of their own are for."""
+    from operator_table import Example, graph_of
+
+    for path in EXAMPLES:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            name, example = Example.parse(line)
+            domain, _, operator = name.rpartition("::")
+            record = registry().find(domain, operator, _NEWEST)
+            title = f"{name} {path.stem} {number}"
+            if record is not None and (_is_chosen(title, names) or operator in names):
+                yield Item("examples", title, graph_of(record, example), {})
 
 
 def operators(names: Sequence[str], is_open: bool) -> Iterator[Item]:
@@ -139,8 +158,10 @@ class Prepared:
         self.item = item
         number_symbols_from(0)
         options = SessionOptions()
-        source = item.model if isinstance(item.model, Path) else item.model.SerializeToString()
-        graph = optimised(load_model(source, options), options, frozenset())
+        graph = item.model
+        if not isinstance(graph, Graph):
+            graph = load_model(graph if isinstance(graph, Path) else graph.SerializeToString(), options)
+        graph = optimised(graph, options, frozenset())
         self.partition: Partition = partition(graph, [CPUExecutionProvider()])
 
     def lines(self) -> Iterator[str]:
@@ -358,6 +379,8 @@ def runtime(machines: Mapping[str, Machine]) -> Iterator[Section]:
 
 
 def items(options: argparse.Namespace) -> Iterator[Item]:
+    if "examples" in options.what:
+        yield from examples(options.names)
     if "models" in options.what and options.models is not None:
         yield from models(options.models, options.names)
     if "operators" in options.what:

@@ -70,6 +70,15 @@ def test_text_follows_weights_and_sizes(folder: Path) -> None:
     assert before[1].split()[4:6] == larger[1].split()[4:6], "as many kernels and steps for any size"
 
 
+def test_examples_of_an_operator() -> None:
+    done = inventory("--what", "examples", "--names", "Conv", "--targets", "avx2")
+    assert done.returncode == 0, done.stderr
+    found = [line.split() for line in done.stdout.splitlines()]
+    assert {words[1] for words in found} == {"Conv"}
+    assert {words[2] for words in found} == {"operator_examples", "larger_examples"}
+    assert "refused" not in done.stdout
+
+
 def test_unknown_target(folder: Path) -> None:
     done = inventory(folder, "--targets", "avx2,avx9")
     assert done.returncode == 2
