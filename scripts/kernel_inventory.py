@@ -133,15 +133,17 @@ def examples(names: Sequence[str]) -> Iterator[Item]:
 
 
 def operators(names: Sequence[str], is_open: bool) -> Iterator[Item]:
-    """Cases of benchmarks/operators.py; all are made, since their numbers come of one generator."""
-    from operator_cases import cases
+    """Cases of benchmarks/operators.py, with numbers that do not depend on which of them are asked for."""
+    from operator_cases import Case, cases
+
+    def wanted(case: Case) -> bool:
+        return _is_chosen(case.name, names) or case.op in names
 
     seen: dict[str, int] = {}
-    for case in cases():
+    for case in cases(wanted):
         seen[case.name] = number = seen.get(case.name, 0) + 1
         name = case.name if number == 1 else f"{case.name} ({number})"
-        if _is_chosen(name, names) or case.op in names:
-            yield Item("open-operators" if is_open else "operators", name, case.model(is_open), case.feeds())
+        yield Item("open-operators" if is_open else "operators", name, case.model(is_open), case.feeds())
 
 
 def _is_chosen(name: str, names: Sequence[str]) -> bool:
