@@ -13,6 +13,7 @@ IntarsiaError (RuntimeError)
 │   │   │   └── NoGraph               nothing in it: no bytes, or no graph (also InvalidArgument)
 │   │   ├── InvalidGraph          readable, but not a valid graph (cycle, name written twice, unknown input)
 │   │   │   ├── UndefinedValue        a node reads a value that nothing computes (also InvalidArgument)
+│   │   │   ├── SizeTooLarge          an expression of sizes that no memory has (also OverflowError)
 │   │   │   └── NodeFailed            a node has no result for the sizes and values of this run (also InvalidArgument)
 │   │   ├── InvalidSignature      the model is not what was signed, or its signature does not cover all of it
 │   │   └── ExternalDataError     an external weight file is missing, too short, or outside the model's folder
@@ -97,6 +98,10 @@ class NoGraph(InvalidProtobuf, InvalidArgument):
 
 class UndefinedValue(InvalidGraph, InvalidArgument):
     """A node reads a value that no input, initializer or node of the graph gives."""
+
+
+class SizeTooLarge(InvalidGraph, OverflowError):
+    """A size is a product of so many others that no memory has it, or that it cannot be computed with."""
 
 
 class UnknownOption(InvalidArgument):

@@ -221,6 +221,56 @@ def test_kinds_of_values(op: str, inputs: list[str], message: str) -> None:
     refused(model_of(nodes, [value("x", 1, [2, 3]), value("i", 7, [])]), message)
 
 
+def of_map(key: int = 0, element: int | None = None) -> onnx.ValueInfoProto:
+    """An input `m` of a map's type, of which the model leaves open what is not given."""
+    made = onnx.ValueInfoProto(name="m")
+    made.type.map_type.key_type = key
+    if element is not None:
+        made.type.map_type.value_type.tensor_type.elem_type = element
+    return made
+
+
+def of_sequence() -> onnx.ValueInfoProto:
+    """An input `m` of a sequence's type that does not say of what."""
+    made = onnx.ValueInfoProto(name="m")
+    made.type.sequence_type.SetInParent()
+    return made
+
+
+OPEN = {"map": of_map(), "map of int64": of_map(7), "map of int64 to tensors": of_map(7, 0), "sequence": of_sequence()}
+
+
+@pytest.mark.parametrize("kind", OPEN)
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [
+        ("Relu", {}), ("Softmax", {}), ("NonZero", {}), ("ArrayFeatureExtractor", {}), ("Binarizer", {}), ("Normalizer", {}),
+        ("Scaler", {"offset": [0.0], "scale": [1.0]}), ("Imputer", {"imputed_value_floats": [0.0]}),
+        ("LinearRegressor", {"coefficients": [1.0]}), ("LinearClassifier", {"coefficients": [1.0], "classlabels_ints": [0]}),
+        ("OneHotEncoder", {"cats_int64s": [1]}), ("LabelEncoder", {"keys_int64s": [1], "values_int64s": [2]}),
+    ],
+)  # fmt: skip
+def test_maps_and_sequences_of_what_the_model_does_not_say(op: str, attributes: dict[str, Any], kind: str) -> None:
+    domain = "" if op in ("Relu", "Softmax", "NonZero") else "ai.onnx.ml"
+    nodes = [helper.make_node(op, ["m"] + ["i"] * (op == "ArrayFeatureExtractor"), ["y"], "here", domain=domain, **attributes)]
+    message = rf"'here' \([\w.:]*{op}\): input 0 'm' is a (map|sequence), (map|seq)\([\w,?]+\); expected a tensor"
+    refused(model_of(nodes, [OPEN[kind], value("i", 7, [1])]), message)
+
+
+@pytest.mark.parametrize("inputs", [[], [""]], ids=["none", "left out"])
+@pytest.mark.parametrize(("op", "opset"), [("Identity", 21), ("Identity", 1), ("OptionalHasElement", 15), ("Relu", 21)])
+def test_a_first_input_that_is_missing(op: str, opset: int, inputs: list[str]) -> None:
+    """Definitions that take None for an empty optional are no reason to take a node without an input."""
+    refused(model_of([helper.make_node(op, inputs, ["y"], "here")], [], opset=opset), r"required input '\w+' is missing")
+
+
+def test_an_identity_of_nothing_in_a_body() -> None:
+    nodes = [helper.make_node("Identity", [], ["go"], "inner"), helper.make_node("Add", ["v", "v"], ["b"])]
+    body = helper.make_graph(nodes, "body", [*HEAD, value("v", 1, [2])], [value("go", 9, []), value("b", 1, [2])])
+    model = model_of([helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)], [value("n", 7, []), value("x", 1, [2])])
+    refused(model, r"'inner' \(Identity\): required input 'input' is missing")
+
+
 BODY = [helper.make_node("MatMul", ["v", "w"], ["b"], "inner")]
 INNER = r"node '(here/)?inner' \(MatMul\): input 1 'w' is float where input 0 '[\w.]+' is double: T must be one type"
 

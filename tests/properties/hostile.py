@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import random
 import resource
@@ -41,6 +42,7 @@ SLACK_MIB = 1024.0
 # Their results are drawn, or are places in memory that nobody has written, or any of several orders.
 DRAWN = ("Random", "Multinomial", "Bernoulli", "Dropout", "Sampling", "Gradient", "TopK", "Unique")
 OTHER_SIZES = (0, 1, 2, 3, 5, 17)
+MOST_ELEMENTS = 1 << 20  # of an input in other sizes: 17 along each of many axes are more than there is memory for
 CHANGED = ("node", "model", "bytes", "wire", "tables", "graphs")  # kinds of which there are any number
 KINDS = (*WRITTEN, "external", "initializer", "searches", "adapters", *hostile_kept.KINDS, *CHANGED)
 ROUND = (*KINDS, *hostile_kept.QUICK * 10, *CHANGED * 100)  # the hand-written ones are few, and take longest
@@ -160,7 +162,8 @@ def _runs(sessions: list[Any], feeds: dict[str, Any], rng: random.Random) -> Ite
             if given is None:
                 continue
             shape = [sizes.get(d, n) for d, n in zip(value.shape or given.shape, given.shape, strict=False)]
-            made[value.name] = np.resize(given, shape) if given.size and len(shape) == given.ndim else given
+            fits = given.size and len(shape) == given.ndim and math.prod(shape) <= MOST_ELEMENTS
+            made[value.name] = np.resize(given, shape) if fits else given
         yield made
     yield feeds
 

@@ -62,6 +62,16 @@ def test_a_loop_of_a_negative_count_runs_no_iteration(provider: str) -> None:
     assert x.tolist() == [1, 1] and len(ys) == 0
 
 
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("operands", [["M"], ["M", ""]])
+def test_a_loop_that_is_given_a_count_alone(operands: list[str], provider: str) -> None:
+    inner = graph([NEXT[0], helper.make_node("Add", ["x", "x"], ["s"])], TAKEN[:2], [GIVEN[0], GIVEN[2]])
+    inputs = [value("M", T.INT64, []), floats("x", [2])]
+    node = helper.make_node("Loop", operands, ["ys"], body=inner)
+    (ys,) = run(provider, [node], inputs, ["ys"], {"M": np.int64(3), "x": PAIR})
+    assert ys.tolist() == [[2, 2]] * 3
+
+
 INTEGER = helper.make_node("Cast", ["v"], ["vo"], to=T.INT64)
 LOOPS: dict[str, tuple[Any, Any, str]] = {
     "few outputs": (graph(NEXT, TAKEN, GIVEN[:2]), 3, "body gives 2 outputs; expected 3"),
@@ -116,6 +126,35 @@ def test_branches(case: int, provider: str) -> None:
     inputs = [value("b", int(helper.np_dtype_to_tensor_dtype(cond.dtype)), list(cond.shape)), floats("x", [2])]
     with pytest.raises(InvalidGraph, match=message):
         run(provider, [node], inputs, ["y"], {"b": cond, "x": PAIR})
+
+
+UNTYPED: list[tuple[str, list[str], dict[str, Any], str]] = [
+    ("If", ["b"], {"then_branch": TWICE, "else_branch": ADD}, "then_branch gives 2 outputs, else_branch 1; expected as many"),
+    ("If", ["b"], {"then_branch": ADD, "else_branch": NONE}, "else_branch gives 0 outputs; expected 1"),
+    ("If", ["b"], {"then_branch": TAKING, "else_branch": ADD}, "then_branch takes 1 inputs; expected 0"),
+    ("Loop", ["b", ""], {"body": DOUBLING}, "body takes 3 inputs; expected 2"),
+    ("Loop", ["b", "", "x"], {"body": graph(NEXT, TAKEN, GIVEN[:1])}, "body gives 1 outputs; expected 2"),
+    ("Scan", ["b"], {"body": DOUBLING, "num_scan_inputs": 1}, "body takes 3 inputs; expected 1"),
+    ("Scan", ["b"], {"body": TAKING, "num_scan_inputs": 2}, "num_scan_inputs is 2; expected 1 to 1"),
+    ("SequenceMap", ["b"], {"body": DOUBLING}, "body takes 3 inputs; expected 1"),
+]
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("inside", [False, True], ids=["", "inside a loop"])
+@pytest.mark.parametrize("case", range(len(UNTYPED)))
+def test_bodies_of_operands_whose_types_are_not_known(case: int, inside: bool, provider: str) -> None:
+    """What a body takes and gives is compared although types cannot be inferred: rules for bodies rely on it."""
+    op, operands, attributes, message = UNTYPED[case]
+    nodes = [helper.make_node(op, operands, ["y"], name="here", **attributes)]
+    if inside:
+        head = [value("trip", T.INT64, []), value("going", T.BOOL, [])]
+        again = helper.make_node("Identity", ["going"], ["on"])
+        body = graph([again, *nodes], head, [value("on", T.BOOL, []), floats("y", None)])
+        nodes = [helper.make_node("Loop", ["M", ""], ["ys"], body=body)]
+    inputs = [onnx.ValueInfoProto(name="b"), floats("x", [2]), value("M", T.INT64, [])]
+    with pytest.raises(InvalidGraph, match=rf"'(\w+/)?here' \({op}\): {message}"):
+        run(provider, nodes, inputs, ["ys" if inside else "y"], {"b": np.array(True), "x": PAIR, "M": np.int64(2)})
 
 
 SCANNED = graph(

@@ -202,5 +202,17 @@ def test_power_of_a_symbol() -> None:
         ort.InferenceSession(made)
 
 
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_power_of_a_symbol_that_a_rule_asks_for(provider: str) -> None:
+    """Inference needs no product of these 70 axes; a rule that looks whether there is one element does."""
+    graph = helper.make_graph(
+        [node("Mul", ["x", "x"], ["y"])], "axes", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"] * 70)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )  # fmt: skip
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    with pytest.raises(ort.InvalidGraph, match=r"a size is n\^65, which no memory has unless n is 0 or 1"):
+        ort.InferenceSession(made.SerializeToString(), providers=[provider])
+
+
 if __name__ == "__main__":
     main(sys.argv[1])

@@ -15,6 +15,8 @@ from functools import cached_property
 from typing import ClassVar, Union
 from weakref import WeakValueDictionary
 
+from intarsia.errors import SizeTooLarge
+
 Dim = Union[int, "Expr"]
 Shape = tuple[Dim, ...]
 
@@ -162,7 +164,7 @@ class Expr:
         if not isinstance(other, (int, Expr)):
             return NotImplemented
         if isinstance(other, Expr) and len(self.terms) * len(other.terms) > _MOST_TERMS:
-            raise OverflowError(f"a size is a product of sums of {len(self.terms)} and {len(other.terms)} sizes")
+            raise SizeTooLarge(f"a size is a product of sums of {len(self.terms)} and {len(other.terms)} sizes")
         terms: dict[Monomial, int] = {}
         for (m1, c1), (m2, c2) in itertools.product(self.terms.items(), _terms(other).items()):
             mono = _times(m1, m2)
@@ -240,7 +242,7 @@ def _times(a: Monomial, b: Monomial) -> Monomial:
     for atom, power in b:
         powers[atom] = together = powers.get(atom, 0) + power
         if together > _MOST_POWER:
-            raise OverflowError(f"a size is {atom}^{together}, which no memory has unless {atom} is 0 or 1")
+            raise SizeTooLarge(f"a size is {atom}^{together}, which no memory has unless {atom} is 0 or 1")
     return tuple(sorted(powers.items(), key=lambda t: str(t[0])))
 
 

@@ -31,17 +31,7 @@ def _inferrer(node: NodeContext) -> Callable[[Graph, Sequence[Any]], list[Any]]:
     return node.infer_graph
 
 
-# --- what a body must be ----------------------------------------------------------------------------------------------
-
-
-def _check_body(what: str, body: Any, inputs: int, outputs: int) -> None:
-    """Raise DefinitionError unless `body` is a graph that takes `inputs` values and gives `outputs` of them or more."""
-    if not isinstance(body, Graph):
-        raise k.DefinitionError(f"attribute {what} is a {type(body).__name__}; expected a graph")
-    if len(body.inputs) != inputs:
-        raise k.DefinitionError(f"{what} takes {len(body.inputs)} inputs; expected {inputs}")
-    if len(body.outputs) < outputs:
-        raise k.DefinitionError(f"{what} gives {len(body.outputs)} outputs; expected {outputs}")
+# --- what a condition must be -----------------------------------------------------------------------------------------
 
 
 def _element_type(x: TensorType | np.ndarray, elements: DType) -> DType:
@@ -185,12 +175,6 @@ def _if_types(cond: ValueType | np.ndarray, *, then_branch: Graph, else_branch: 
     infer = _inferrer(node)
     mark = _fresh_count()
     _check_condition("cond", cond)
-    for what, branch in (("then_branch", then_branch), ("else_branch", else_branch)):
-        _check_body(what, branch, 0, node.outputs)
-    if len(then_branch.outputs) != len(else_branch.outputs):
-        raise k.DefinitionError(
-            f"then_branch gives {len(then_branch.outputs)} outputs, else_branch {len(else_branch.outputs)}; expected as many"
-        )
     if isinstance(cond, np.ndarray) and cond.size == 1:  # a condition on ranks or known sizes
         return [_visible(t, mark) for t in infer(then_branch if cond.reshape(-1)[0] else else_branch, [])]
     kinds = infer(then_branch, []), infer(else_branch, [])
@@ -217,11 +201,10 @@ def if_(cond: np.ndarray, *, then_branch: Graph, else_branch: Graph, node: NodeC
 
 
 def _loop_types(
-    M: ValueType | None, cond: ValueType | np.ndarray | None, *v_initial: ValueType | None, body: Graph,
+    M: ValueType | None = None, cond: ValueType | np.ndarray | None = None, *v_initial: ValueType | None, body: Graph,
     node: NodeContext,
 ) -> Types:  # fmt: skip
     infer, mark = _inferrer(node), _fresh_count()
-    _check_body("body", body, 2 + len(v_initial), max(1 + len(v_initial), 1 + node.outputs))
     _check_trips(M)
     _check_condition("cond", cond)
     trips: Dim | None = None
@@ -277,7 +260,6 @@ def loop(M: Any = None, cond: Any = None, *v_initial: Any, body: Graph, node: No
     until" so; ONNX's text says that it is ignored then.
     """
     run = _runner(node)
-    _check_body("body", body, 2 + len(v_initial), max(1 + len(v_initial), 1 + node.outputs))
     _check_trips(None if M is None else np.asarray(M))
     _check_condition("cond", None if cond is None else np.asarray(cond))
     limit = None if M is None else int(np.asarray(M).reshape(-1)[0])
@@ -349,7 +331,7 @@ def _scan_types(
     scan_output_axes: Sequence[int] | None = None, scan_output_directions: Sequence[int] | None = None,
 ) -> Types:  # fmt: skip
     infer, mark = _inferrer(node), _fresh_count()
-    states = _check_scan(inputs, body, num_scan_inputs, node.outputs)
+    states = len(inputs) - num_scan_inputs
     axes = _one_each("scan_input_axes", scan_input_axes, num_scan_inputs)
     _one_each("scan_input_directions", scan_input_directions, num_scan_inputs, 1)
     _one_each("scan_output_directions", scan_output_directions, len(body.outputs) - states, 1)
@@ -365,15 +347,6 @@ def _scan_types(
     _check_output_axes(out_axes, [len(t.shape) if isinstance(t, TensorType) and t.shape is not None else None for t in scans])
     stacked = [_stacked(_visible(t, mark), a, count) for t, a in zip(scans, out_axes, strict=True)]
     return [*(_visible(t, mark) for t in carried), *stacked]
-
-
-def _check_scan(inputs: Sequence[Any], body: Graph, num_scan_inputs: int, outputs: int) -> int:
-    """The number of states."""
-    if not 1 <= num_scan_inputs <= len(inputs):
-        raise k.DefinitionError(f"num_scan_inputs is {num_scan_inputs}; expected 1 to {len(inputs)}, the number of inputs")
-    states = len(inputs) - num_scan_inputs
-    _check_body("body", body, len(inputs), max(states, outputs))
-    return states
 
 
 def _one_each(what: str, values: Sequence[int] | None, count: int, most: int | None = None) -> list[int]:
@@ -397,7 +370,7 @@ def scan(
     scan_output_directions: Sequence[int] | None = None, node: NodeContext,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Final states, then the body's further outputs stacked along their axes, over slices of the last inputs."""
-    first = _check_scan(inputs, body, num_scan_inputs, node.outputs)
+    first = len(inputs) - num_scan_inputs
     states, sources = list(inputs[:first]), inputs[first:]
     axes = _one_each("scan_input_axes", scan_input_axes, len(sources))
     lengths = {s.shape[a] for s, a in zip(sources, axes, strict=True)}
@@ -429,7 +402,7 @@ def _scan_8_types(
     sequence_lens: ValueType | None = None, *inputs: ValueType | None, body: Graph, num_scan_inputs: int, node: NodeContext
 ) -> Types:
     infer, mark = _inferrer(node), _fresh_count()
-    states = _check_scan(inputs, body, num_scan_inputs, node.outputs)
+    states = len(inputs) - num_scan_inputs
     first = inputs[states]
     batch, steps = (
         first.shape[:2] if isinstance(first, TensorType) and first.shape is not None else (fresh_symbol(), fresh_symbol())

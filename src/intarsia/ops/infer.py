@@ -23,7 +23,7 @@ from intarsia.kernel.requirements import Requirement, collected
 from intarsia.ops.attributes import check_attributes, unknown_attribute
 from intarsia.ops.ratios import FOLLOWED, Ratio, divided, follow
 from intarsia.ops.registry import REQUIRED, NodeContext, OpRecord, Registry
-from intarsia.ops.schema_check import check_operands
+from intarsia.ops.schema_check import check_bodies, check_operands
 from intarsia.ops.symbolic import Unknown, evaluate_symbolic
 from intarsia.records import dataclass
 
@@ -348,6 +348,7 @@ def _check(record: OpRecord, node: Node, inputs: Sequence[ValueType | None]) -> 
     check_inputs(record, node.inputs)
     _check_variadic(record, node)
     check_operands(record, node, inputs)
+    check_bodies(record, node)
 
 
 def check_inputs(record: OpRecord, given: Sequence[object]) -> None:

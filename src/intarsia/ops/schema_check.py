@@ -1,4 +1,4 @@
-"""Whether a node is what its operator's schema says: number and types of its operands, number of its results.
+"""Whether a node is what its operator's schema says: number and types of its operands, number of its results, its bodies.
 
 Where types are inferred every node is looked at once (`infer`), and where only a run knows them before it is computed
 (`evaluate`). A kernel reads its operands as what they were when it was made: two of one type variable (T) that differ would be
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import MapType, Node, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
+from intarsia.graph.model import Graph, MapType, Node, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from intarsia.kernel.lang import DefinitionError
 from intarsia.ops.registry import OpRecord
 from intarsia.ops.schemas import OperatorSchema
@@ -37,6 +37,7 @@ EVERY = frozenset(
     "bool complex128 complex64 double float float16 int16 int32 int64 int8 string uint16 uint32 uint64 uint8".split()
 )
 _ANY = {("", "Identity")}  # hands on what bodies may carry, of which its schema has not all
+_BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",), "SequenceMap": ("body",)}
 
 
 def check_operands(record: OpRecord, node: Node, kinds: Sequence[ValueType | None]) -> None:
@@ -44,18 +45,63 @@ def check_operands(record: OpRecord, node: Node, kinds: Sequence[ValueType | Non
 
     Raises:
         DefinitionError: an operand is of a type that the operator does not take, two of one type variable differ, a variadic
-            parameter has too few, or the node names no output, or more than there are.
+            parameter has too few, the first is missing, or the node names no output, or more than there are.
     """
     if not node.outputs:
         raise DefinitionError("the node has no outputs")
     schema = record.schema
     if schema is None:
         return
+    first = schema.inputs[0] if schema.inputs else None
+    if first is not None and not first.optional and first.least is None and not any(node.inputs[:1]):
+        raise DefinitionError(f"required input {first.name!r} is missing")  # a definition may take None: an empty optional
     key = (len(node.outputs), *[t.dtype if type(t) is TensorType else None if t is None else t.onnx_name for t in kinds])
     if key not in schema.fitting:
         _check_counts(schema, node, kinds)
         _check_types(schema, node, kinds)
         schema.fitting.add(key)
+
+
+def check_bodies(record: OpRecord, node: Node) -> None:
+    """Check how many values the bodies of an If, Loop, Scan or SequenceMap take and give, whatever is known of types.
+
+    Raises:
+        DefinitionError: a body is no graph, takes another number of values than it is given, or gives too few; the branches
+            of an If do not give as many.
+    """
+    names = _BODIES.get(record.name)
+    if names is None or record.domain or not record.own:
+        return
+    takes, gives = _counts_of_body(record, node)
+    counts = {}
+    for what in names:
+        body = node.attributes.get(what)
+        if not isinstance(body, Graph):
+            raise DefinitionError(f"attribute {what} is a {type(body).__name__}; expected a graph")
+        if len(body.inputs) != takes:
+            raise DefinitionError(f"{what} takes {len(body.inputs)} inputs; expected {takes}")
+        if len(body.outputs) < gives:
+            raise DefinitionError(f"{what} gives {len(body.outputs)} outputs; expected {gives}")
+        counts[what] = len(body.outputs)
+    if len(set(counts.values())) > 1:
+        (first, count), (second, other) = counts.items()
+        raise DefinitionError(f"{first} gives {count} outputs, {second} {other}; expected as many")
+
+
+def _counts_of_body(record: OpRecord, node: Node) -> tuple[int, int]:
+    """How many inputs the node's body must have, and at least how many outputs."""
+    inputs, outputs = len(node.inputs), len(node.outputs)
+    if record.name == "If":
+        return 0, outputs
+    if record.name == "Loop":  # M and cond are the loop's own; the number of the trip and the condition come in their place
+        return max(inputs, 2), 1 + max(inputs - 2, outputs)
+    if record.name == "SequenceMap":
+        return inputs, outputs
+    inputs -= record.since == 8  # sequence_lens
+    scanned = node.attributes["num_scan_inputs"]
+    if not 1 <= scanned <= inputs:
+        raise DefinitionError(f"num_scan_inputs is {scanned}; expected 1 to {inputs}, the number of inputs")
+    return inputs, max(inputs - scanned, outputs)
 
 
 def check_given(record: OpRecord, node: Node, operands: Sequence[Any]) -> None:
@@ -88,12 +134,12 @@ def _check_types(schema: OperatorSchema, node: Node, kinds: Sequence[ValueType |
     bound: dict[str, tuple[int, str]] = {}
     for i, kind in enumerate(kinds):
         parameter, word = schema.input(i), type_word(kind)
-        if parameter is None or UNKNOWN in word or word in _ALSO.get((schema.domain, schema.name, i), ()):
+        if parameter is None or word == UNKNOWN or word in _ALSO.get((schema.domain, schema.name, i), ()):
             continue  # `check_inputs` counts them
-        if word not in parameter.types and not _is_taken(schema, i, word, of_run):
+        if word not in parameter.types and not _is_taken(schema, i, word, of_run or UNKNOWN in word):
             said = f"{_label(node, i)} is {_shown(word)}; expected {_expected(schema, i, word)}"
             raise DefinitionError(f"{said} ({_onnxruntime_sentence(node, i, kind)})")
-        if parameter.variable and parameter.alike:
+        if parameter.variable and parameter.alike and UNKNOWN not in word:
             first, other = bound.setdefault(parameter.variable, (i, word))
             if other != word:
                 raise DefinitionError(
@@ -101,7 +147,8 @@ def _check_types(schema: OperatorSchema, node: Node, kinds: Sequence[ValueType |
                 )
 
 
-def _is_taken(schema: OperatorSchema, i: int, word: str, of_run: bool) -> bool:
+def _is_taken(schema: OperatorSchema, i: int, word: str, kind_alone: bool) -> bool:
+    """Whether input `i` may be of this type, or of its kind where elements are not compared."""
     if (schema.domain, schema.name) in _ANY:
         return True
     allowed = schema.allowed(i)
@@ -109,7 +156,7 @@ def _is_taken(schema: OperatorSchema, i: int, word: str, of_run: bool) -> bool:
         return True
     if not _outer(word) and allowed >= EVERY:
         return True
-    return word in allowed or (of_run and _outer(word) in {_outer(w) for w in allowed})
+    return word in allowed or (kind_alone and _outer(word) in {_outer(w) for w in allowed})
 
 
 def _outer(word: str) -> str:
