@@ -50,6 +50,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--property-examples"):  # read when the properties are imported
         os.environ["INTARSIA_PROPERTY_EXAMPLES"] = str(config.getoption("--property-examples"))
+    if _asks_for_nightly(config):
+        os.environ["INTARSIA_NIGHTLY"] = "1"
     if (path := config.getoption("--passed-to")) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Passed(path.absolute()))
 

@@ -1,10 +1,10 @@
 """Properties of operators: what is drawn for each family, and what its results are compared with.
 
-Every property gets 200 examples that are always the same; `--property-examples N` draws N new ones in every run. The compiled
-result is compared with the reference interpreter and with the formula of an independent source (float64 NumPy where the table
-says nothing else). `test_strides.py` gives one operator of each family views with steps, transposed, reversed and repeated;
-`test_graphs.py` joins families; `test_bad_input.py` and `test_malformed_nodes.py` are about errors,
-`tests/ops/test_every_type.py` about types.
+Every property gets 100 examples that are always the same, 200 with `--nightly` or where it is named; `--property-examples N`
+draws N new ones in every run. The compiled result is compared with the reference interpreter and with the formula of an
+independent source (float64 NumPy where the table says nothing else). `test_strides.py` gives one operator of each family views
+with steps, transposed, reversed and repeated; `test_graphs.py` joins families; `test_bad_input.py` and
+`test_malformed_nodes.py` are about errors, `tests/ops/test_every_type.py` about types.
 
 | family                               | file            | empty | scalar | broadcast | negative axes | omitted | strides |
 |--------------------------------------|-----------------|-------|--------|-----------|---------------|---------|---------|

@@ -29,11 +29,13 @@ from intarsia.ops import registry
 from intarsia.ops.evaluate import evaluate_node
 
 _COUNT = int(os.environ.get("INTARSIA_PROPERTY_EXAMPLES", "0"))
-# Of each property: 200 examples that are always the same, or as many new ones as the variable says. Only the latter are shrunk
-# when one fails, so that the time of the former is bounded.
+# Of each property: 100 examples that are always the same, 200 in nightly runs, or as many new ones as the variable says. Only
+# the latter are shrunk when one fails, so that the time of the former is bounded. Of the package's lines that 200 examples of
+# 15 properties reach, 100 reach 98.5 %; they take two thirds of the time.
+_SAME = 200 if os.environ.get("INTARSIA_NIGHTLY") else 100
 _PHASES = tuple(Phase) if _COUNT else (Phase.explicit, Phase.generate)
 drawn = settings(
-    max_examples=_COUNT or 200, derandomize=not _COUNT, database=None, deadline=None, phases=_PHASES,
+    max_examples=_COUNT or _SAME, derandomize=not _COUNT, database=None, deadline=None, phases=_PHASES,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 
