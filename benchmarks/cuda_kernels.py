@@ -19,12 +19,12 @@ import numpy as np
 from gpu_kernels import opened
 
 from intarsia.codegen.clike import Cut, Dialect
-from intarsia.codegen.clike.cut import Job
+from intarsia.codegen.clike.split_into_kernels import Job
 from intarsia.device.gpu import Launch, Slice
 from intarsia.device.libraries import NotOfferedError
 from intarsia.device.streams import StreamDevice
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
 from models import print_table
 
 F, H = DType.FLOAT, DType.FLOAT16

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from intarsia.codegen.clike import GPU, PROCESSOR, Cut
-from intarsia.codegen.clike.cut import Job
-from intarsia.codegen.clike.kinds import stored_nbytes
 from intarsia.codegen.clike.schedules import map_kernel
+from intarsia.codegen.clike.split_into_kernels import Job
+from intarsia.codegen.clike.storage_types import stored_nbytes
 from intarsia.device.gpu import Gpu, Launch, Slice
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
 from models import print_table
 
 

@@ -43,7 +43,7 @@ def one_start(runtime: str, model: Path, threads: int, cache: Path) -> float:
 
 def filled_cache(cache: Path) -> Path:
     """A cache with the kernels that many models have in common."""
-    fill = "from intarsia.common_kernels import compile_common; compile_common()"
+    fill = "from intarsia.cli.precompile import compile_common; compile_common()"
     subprocess.run([sys.executable, "-c", fill], env={**os.environ, "INTARSIA_CACHE_DIR": str(cache)}, check=True)
     return cache
 

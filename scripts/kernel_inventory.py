@@ -33,24 +33,24 @@ import numpy as np
 
 # All of the package that is named here; a script that moves modules finds it in these lines.
 from intarsia import SessionOptions, set_seed
-from intarsia.codegen.engine import KernelText, with_parts
-from intarsia.codegen.tables import Table
-from intarsia.codegen.tape_text import bind_text
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.jit import KernelText, with_parts
+from intarsia.codegen.llvm.target import Target
 from intarsia.errors import IntarsiaError
 from intarsia.graph.dims import fresh_symbol
 from intarsia.graph.model import Graph
+from intarsia.model.load_and_optimize import load_model, optimised
 from intarsia.ops import registry
 from intarsia.partition.partition import Partition, partition
-from intarsia.plan.branches import WHOLE, SideBySide
-from intarsia.plan.call import SLICED
+from intarsia.plan.argument_tables import Table
+from intarsia.plan.executor_abi import SLICED
+from intarsia.plan.native.bind_kernel import bind_text
+from intarsia.plan.parallel_branches import WHOLE, SideBySide
 from intarsia.plan.segment import Segment
 from intarsia.plan.step import Code, Jump, Ref, Step
-from intarsia.prepare import load_model, optimised
 from intarsia.providers.cpu import CPUExecutionProvider
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep
-from intarsia.providers.cpu.lower import lower_graph
-from intarsia.providers.cpu.open_batch import with_open_batch
+from intarsia.providers.cpu.lowering.lower import lower_graph
+from intarsia.providers.cpu.lowering.symbolic_batch import with_open_batch
 from intarsia.runtime.spmd_text import executor_text
 
 ROOT = Path(__file__).parents[1]

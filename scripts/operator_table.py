@@ -25,19 +25,19 @@ import onnx.defs
 import onnx.parser
 
 from intarsia.codegen.clike import Wgsl
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.target import Target
 from intarsia.device.gpu import DeviceLimits
+from intarsia.ep.provider import CompileContext, NodeReport
 from intarsia.errors import IntarsiaError
 from intarsia.graph.dtypes import DType
 from intarsia.graph.load import load
 from intarsia.graph.model import Constant, Graph, MapType, Node, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.ops import builtin
-from intarsia.ops.missing import KNOWN_OPSETS
-from intarsia.ops.registry import OpRecord
-from intarsia.partition.provider import CompileContext, NodeReport
-from intarsia.providers.cpu.host import NATIVE
-from intarsia.providers.cpu.lower import lower_graph
-from intarsia.providers.cpu.program import CpuProgram
+from intarsia.ops.framework.missing_operators import KNOWN_OPSETS
+from intarsia.ops.framework.registry import OpRecord
+from intarsia.providers.cpu.lowering.lower import lower_graph
+from intarsia.providers.cpu.program.calls.host_kernels import NATIVE
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
 from intarsia.providers.gpu.survey import Survey
 from intarsia.providers.reference import ReferenceExecutionProvider
 

@@ -1,10 +1,10 @@
-"""Write src/intarsia/ops/schemas.txt from the schemas of the installed onnx and onnxruntime.
+"""Write src/intarsia/ops/framework/schemas.txt from the schemas of the installed onnx and onnxruntime.
 
     python scripts/schema_table.py            # writes the table
     python scripts/schema_table.py --check    # exit code 1 where the table is not what these two say
 
 Standard operators are onnx's, those of com.microsoft onnxruntime's, with the operators of older converters that onnxruntime
-keeps in the standard domain. `intarsia.ops.schemas` says how a line reads.
+keeps in the standard domain. `intarsia.ops.framework.schemas` says how a line reads.
 """
 
 from __future__ import annotations

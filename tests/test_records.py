@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from intarsia import records
-from intarsia.records import dataclass, field_names
+from intarsia import lazy_dataclass
+from intarsia.lazy_dataclass import dataclass, field_names
 
 
 def made() -> tuple[Any, Any, Any, Any]:
@@ -53,7 +53,7 @@ def made() -> tuple[Any, Any, Any, Any]:
 
 @pytest.fixture(params=[0, 4], ids=["made at once", "a few before"])
 def classes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any, Any, Any]:
-    monkeypatch.setattr(records, "_FEW", request.param)
+    monkeypatch.setattr(lazy_dataclass, "_FEW", request.param)
     return made()
 
 

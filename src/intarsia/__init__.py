@@ -12,41 +12,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from intarsia.session import InferenceSession as InferenceSession
+from intarsia.session.inference_session import InferenceSession as InferenceSession
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from intarsia.binding import IOBinding as IOBinding
-    from intarsia.check import ModelCheck as ModelCheck
-    from intarsia.check import check_model as check_model
-    from intarsia.context_data import OrtEpContextData as OrtEpContextData
-    from intarsia.context_data import OrtEpContextDataBuffer as OrtEpContextDataBuffer
-    from intarsia.device_info import get_device as get_device
-    from intarsia.diagnosis import Diagnosis as Diagnosis
-    from intarsia.diagnosis import doctor as doctor
-    from intarsia.enums import ArenaExtendStrategy as ArenaExtendStrategy
-    from intarsia.enums import ExecutionMode as ExecutionMode
-    from intarsia.enums import ExecutionOrder as ExecutionOrder
-    from intarsia.enums import GraphOptimizationLevel as GraphOptimizationLevel
-    from intarsia.enums import ModelPackageWriteMode as ModelPackageWriteMode
-    from intarsia.enums import OrtAllocatorType as OrtAllocatorType
-    from intarsia.enums import OrtCompileApiFlags as OrtCompileApiFlags
-    from intarsia.enums import OrtCompiledModelCompatibility as OrtCompiledModelCompatibility
-    from intarsia.enums import OrtDeviceEpIncompatibilityReason as OrtDeviceEpIncompatibilityReason
-    from intarsia.enums import OrtDeviceMemoryType as OrtDeviceMemoryType
-    from intarsia.enums import OrtDeviceVendorId as OrtDeviceVendorId
-    from intarsia.enums import OrtExecutionProviderDevicePolicy as OrtExecutionProviderDevicePolicy
-    from intarsia.enums import OrtHardwareDeviceType as OrtHardwareDeviceType
-    from intarsia.enums import OrtMemoryInfoDeviceType as OrtMemoryInfoDeviceType
-    from intarsia.enums import OrtMemType as OrtMemType
-    from intarsia.enums import OrtSparseFormat as OrtSparseFormat
-    from intarsia.ep_devices import OrtEpDevice as OrtEpDevice
-    from intarsia.ep_devices import OrtHardwareDevice as OrtHardwareDevice
-    from intarsia.ep_devices import get_ep_devices as get_ep_devices
-    from intarsia.ep_devices import get_hardware_devices as get_hardware_devices
-    from intarsia.ep_devices import register_execution_provider_library as register_execution_provider_library
-    from intarsia.ep_devices import unregister_execution_provider_library as unregister_execution_provider_library
+    from intarsia.compat.device_info import get_device as get_device
+    from intarsia.compat.install_as import install_as as install_as
+    from intarsia.compat.install_as import uninstall as uninstall
+    from intarsia.custom_ops.library import OperatorLibrary as OperatorLibrary
+    from intarsia.custom_ops.library import host_op as host_op
+    from intarsia.custom_ops.library import op as op
+    from intarsia.custom_ops.library import unregister_operator as unregister_operator
+    from intarsia.ep.cpp_names import GraphViewer as GraphViewer
+    from intarsia.ep.cpp_names import IAllocator as IAllocator
+    from intarsia.ep.cpp_names import IDataTransfer as IDataTransfer
+    from intarsia.ep.cpp_names import IExecutionProvider as IExecutionProvider
+    from intarsia.ep.cpp_names import IKernelLookup as IKernelLookup
+    from intarsia.ep.cpp_names import NodeComputeInfo as NodeComputeInfo
+    from intarsia.ep.provider import Allocator as Allocator
+    from intarsia.ep.provider import CompileContext as CompileContext
+    from intarsia.ep.provider import ComputeCapability as ComputeCapability
+    from intarsia.ep.provider import DataTransfer as DataTransfer
+    from intarsia.ep.provider import Device as Device
+    from intarsia.ep.provider import DeviceTensor as DeviceTensor
+    from intarsia.ep.provider import ExecutionProvider as ExecutionProvider
+    from intarsia.ep.provider import KernelLookup as KernelLookup
+    from intarsia.ep.provider import KernelRegistry as KernelRegistry
+    from intarsia.ep.provider import Program as Program
+    from intarsia.ep.provider import Support as Support
+    from intarsia.ep_context.external_data import OrtEpContextData as OrtEpContextData
+    from intarsia.ep_context.external_data import OrtEpContextDataBuffer as OrtEpContextDataBuffer
     from intarsia.errors import DeviceLost as DeviceLost
     from intarsia.errors import DeviceReset as DeviceReset
     from intarsia.errors import EngineError as EngineError
@@ -73,87 +69,91 @@ if TYPE_CHECKING:
     from intarsia.errors import UnknownOperator as UnknownOperator
     from intarsia.errors import UnknownOption as UnknownOption
     from intarsia.errors import WrongType as WrongType
-    from intarsia.explain import Explanation as Explanation
-    from intarsia.install import install_as as install_as
-    from intarsia.install import uninstall as uninstall
     from intarsia.log import set_default_logger_callback as set_default_logger_callback
     from intarsia.log import set_default_logger_severity as set_default_logger_severity
     from intarsia.log import set_default_logger_verbosity as set_default_logger_verbosity
-    from intarsia.lora import AdapterFormat as AdapterFormat
-    from intarsia.lora import LoraAdapter as LoraAdapter
-    from intarsia.model_compiler import ModelCompiler as ModelCompiler
-    from intarsia.model_compiler import OrtExternalInitializerInfo as OrtExternalInitializerInfo
+    from intarsia.model.signature import ModelMetadata as ModelMetadata
+    from intarsia.model.signature import NodeArg as NodeArg
     from intarsia.model_package.authoring import ModelPackage as ModelPackage
     from intarsia.model_package.selection import ModelPackageComponentContext as ModelPackageComponentContext
     from intarsia.model_package.selection import ModelPackageContext as ModelPackageContext
     from intarsia.model_package.selection import ModelPackageOptions as ModelPackageOptions
-    from intarsia.operators.library import OperatorLibrary as OperatorLibrary
-    from intarsia.operators.library import host_op as host_op
-    from intarsia.operators.library import op as op
-    from intarsia.operators.library import unregister_operator as unregister_operator
-    from intarsia.options import RunOptions as RunOptions
-    from intarsia.options import SessionOptions as SessionOptions
-    from intarsia.ort_device import OrtArenaCfg as OrtArenaCfg
-    from intarsia.ort_device import OrtDevice as OrtDevice
-    from intarsia.ort_device import OrtMemoryInfo as OrtMemoryInfo
-    from intarsia.ort_device import OrtSyncStream as OrtSyncStream
-    from intarsia.ort_device import create_and_register_allocator as create_and_register_allocator
-    from intarsia.ort_device import create_and_register_allocator_v2 as create_and_register_allocator_v2
-    from intarsia.partition.interfaces import GraphViewer as GraphViewer
-    from intarsia.partition.interfaces import IAllocator as IAllocator
-    from intarsia.partition.interfaces import IDataTransfer as IDataTransfer
-    from intarsia.partition.interfaces import IExecutionProvider as IExecutionProvider
-    from intarsia.partition.interfaces import IKernelLookup as IKernelLookup
-    from intarsia.partition.interfaces import NodeComputeInfo as NodeComputeInfo
-    from intarsia.partition.provider import Allocator as Allocator
-    from intarsia.partition.provider import CompileContext as CompileContext
-    from intarsia.partition.provider import ComputeCapability as ComputeCapability
-    from intarsia.partition.provider import DataTransfer as DataTransfer
-    from intarsia.partition.provider import Device as Device
-    from intarsia.partition.provider import DeviceTensor as DeviceTensor
-    from intarsia.partition.provider import ExecutionProvider as ExecutionProvider
-    from intarsia.partition.provider import KernelLookup as KernelLookup
-    from intarsia.partition.provider import KernelRegistry as KernelRegistry
-    from intarsia.partition.provider import Program as Program
-    from intarsia.partition.provider import Support as Support
-    from intarsia.process import cuda_version as cuda_version
-    from intarsia.process import disable_telemetry_events as disable_telemetry_events
-    from intarsia.process import enable_telemetry_events as enable_telemetry_events
-    from intarsia.process import get_build_info as get_build_info
-    from intarsia.process import has_collective_ops as has_collective_ops
-    from intarsia.process import package_name as package_name
-    from intarsia.process import preload_dlls as preload_dlls
-    from intarsia.process import print_debug_info as print_debug_info
-    from intarsia.process import set_global_thread_pool_sizes as set_global_thread_pool_sizes
-    from intarsia.process import set_seed as set_seed
-    from intarsia.process import version as version
+    from intarsia.options.ep_devices import OrtEpDevice as OrtEpDevice
+    from intarsia.options.ep_devices import OrtHardwareDevice as OrtHardwareDevice
+    from intarsia.options.ep_devices import get_ep_devices as get_ep_devices
+    from intarsia.options.ep_devices import get_hardware_devices as get_hardware_devices
+    from intarsia.options.ep_devices import register_execution_provider_library as register_execution_provider_library
+    from intarsia.options.ep_devices import unregister_execution_provider_library as unregister_execution_provider_library
+    from intarsia.options.session_options import RunOptions as RunOptions
+    from intarsia.options.session_options import SessionOptions as SessionOptions
     from intarsia.providers.fallback import ProviderWarning as ProviderWarning
     from intarsia.providers.fallback import set_provider_fallback as set_provider_fallback
     from intarsia.providers.registry import get_all_providers as get_all_providers
     from intarsia.providers.registry import get_available_providers as get_available_providers
     from intarsia.providers.registry import register_execution_provider as register_execution_provider
     from intarsia.providers.registry import unregister_execution_provider as unregister_execution_provider
-    from intarsia.session_api import OrtEpAssignedNode as OrtEpAssignedNode
-    from intarsia.session_api import OrtEpAssignedSubgraph as OrtEpAssignedSubgraph
-    from intarsia.signature import ModelMetadata as ModelMetadata
-    from intarsia.signature import NodeArg as NodeArg
-    from intarsia.sparse import SparseTensor as SparseTensor
-    from intarsia.values import OrtValue as OrtValue
-    from intarsia.values import OrtValueVector as OrtValueVector
-    from intarsia.values import copy_tensors as copy_tensors
+    from intarsia.reports.doctor import Diagnosis as Diagnosis
+    from intarsia.reports.doctor import doctor as doctor
+    from intarsia.reports.explain import Explanation as Explanation
+    from intarsia.reports.model_check import ModelCheck as ModelCheck
+    from intarsia.reports.model_check import check_model as check_model
+    from intarsia.session.io_binding import IOBinding as IOBinding
+    from intarsia.session.model_compiler import ModelCompiler as ModelCompiler
+    from intarsia.session.model_compiler import OrtExternalInitializerInfo as OrtExternalInitializerInfo
+    from intarsia.session.ort_methods import OrtEpAssignedNode as OrtEpAssignedNode
+    from intarsia.session.ort_methods import OrtEpAssignedSubgraph as OrtEpAssignedSubgraph
+    from intarsia.session.process_settings import cuda_version as cuda_version
+    from intarsia.session.process_settings import disable_telemetry_events as disable_telemetry_events
+    from intarsia.session.process_settings import enable_telemetry_events as enable_telemetry_events
+    from intarsia.session.process_settings import get_build_info as get_build_info
+    from intarsia.session.process_settings import has_collective_ops as has_collective_ops
+    from intarsia.session.process_settings import package_name as package_name
+    from intarsia.session.process_settings import preload_dlls as preload_dlls
+    from intarsia.session.process_settings import print_debug_info as print_debug_info
+    from intarsia.session.process_settings import set_global_thread_pool_sizes as set_global_thread_pool_sizes
+    from intarsia.session.process_settings import set_seed as set_seed
+    from intarsia.session.process_settings import version as version
+    from intarsia.values.lora import AdapterFormat as AdapterFormat
+    from intarsia.values.lora import LoraAdapter as LoraAdapter
+    from intarsia.values.ort_device import OrtArenaCfg as OrtArenaCfg
+    from intarsia.values.ort_device import OrtDevice as OrtDevice
+    from intarsia.values.ort_device import OrtMemoryInfo as OrtMemoryInfo
+    from intarsia.values.ort_device import OrtSyncStream as OrtSyncStream
+    from intarsia.values.ort_device import create_and_register_allocator as create_and_register_allocator
+    from intarsia.values.ort_device import create_and_register_allocator_v2 as create_and_register_allocator_v2
+    from intarsia.values.ort_enums import ArenaExtendStrategy as ArenaExtendStrategy
+    from intarsia.values.ort_enums import ExecutionMode as ExecutionMode
+    from intarsia.values.ort_enums import ExecutionOrder as ExecutionOrder
+    from intarsia.values.ort_enums import GraphOptimizationLevel as GraphOptimizationLevel
+    from intarsia.values.ort_enums import ModelPackageWriteMode as ModelPackageWriteMode
+    from intarsia.values.ort_enums import OrtAllocatorType as OrtAllocatorType
+    from intarsia.values.ort_enums import OrtCompileApiFlags as OrtCompileApiFlags
+    from intarsia.values.ort_enums import OrtCompiledModelCompatibility as OrtCompiledModelCompatibility
+    from intarsia.values.ort_enums import OrtDeviceEpIncompatibilityReason as OrtDeviceEpIncompatibilityReason
+    from intarsia.values.ort_enums import OrtDeviceMemoryType as OrtDeviceMemoryType
+    from intarsia.values.ort_enums import OrtDeviceVendorId as OrtDeviceVendorId
+    from intarsia.values.ort_enums import OrtExecutionProviderDevicePolicy as OrtExecutionProviderDevicePolicy
+    from intarsia.values.ort_enums import OrtHardwareDeviceType as OrtHardwareDeviceType
+    from intarsia.values.ort_enums import OrtMemoryInfoDeviceType as OrtMemoryInfoDeviceType
+    from intarsia.values.ort_enums import OrtMemType as OrtMemType
+    from intarsia.values.ort_enums import OrtSparseFormat as OrtSparseFormat
+    from intarsia.values.ort_value import OrtValue as OrtValue
+    from intarsia.values.ort_value import OrtValueVector as OrtValueVector
+    from intarsia.values.ort_value import copy_tensors as copy_tensors
+    from intarsia.values.sparse_tensor import SparseTensor as SparseTensor
 
 _NAMES: dict[str, str] = {
-    "binding": "IOBinding",
-    "check": "ModelCheck check_model",
-    "device_info": "get_device",
-    "diagnosis": "Diagnosis doctor",
-    "enums": (
+    "session.io_binding": "IOBinding",
+    "reports.model_check": "ModelCheck check_model",
+    "compat.device_info": "get_device",
+    "reports.doctor": "Diagnosis doctor",
+    "values.ort_enums": (
         "ArenaExtendStrategy ExecutionMode ExecutionOrder GraphOptimizationLevel ModelPackageWriteMode OrtAllocatorType "
         "OrtCompileApiFlags OrtCompiledModelCompatibility OrtDeviceEpIncompatibilityReason "
         "OrtDeviceMemoryType OrtDeviceVendorId OrtExecutionProviderDevicePolicy OrtHardwareDeviceType "
         "OrtMemType OrtMemoryInfoDeviceType OrtSparseFormat"
     ),
-    "ep_devices": (
+    "options.ep_devices": (
         "OrtEpDevice OrtHardwareDevice get_ep_devices get_hardware_devices "
         "register_execution_provider_library unregister_execution_provider_library"
     ),
@@ -163,34 +163,34 @@ _NAMES: dict[str, str] = {
         "ModelRequiresCompilation NoModel NoSuchFile NodeFailed NotFound NotImplemented NotWritten OutOfMemory RunTimeout "
         "UnknownOperator UnknownOption WrongType"
     ),
-    "explain": "Explanation",
-    "install": "install_as uninstall",
+    "reports.explain": "Explanation",
+    "compat.install_as": "install_as uninstall",
     "log": "set_default_logger_callback set_default_logger_severity set_default_logger_verbosity",
-    "lora": "AdapterFormat LoraAdapter",
-    "context_data": "OrtEpContextData OrtEpContextDataBuffer",
-    "model_compiler": "ModelCompiler OrtExternalInitializerInfo",
+    "values.lora": "AdapterFormat LoraAdapter",
+    "ep_context.external_data": "OrtEpContextData OrtEpContextDataBuffer",
+    "session.model_compiler": "ModelCompiler OrtExternalInitializerInfo",
     "model_package.authoring": "ModelPackage",
     "model_package.selection": "ModelPackageComponentContext ModelPackageContext ModelPackageOptions",
-    "operators.library": "OperatorLibrary host_op op unregister_operator",
-    "options": "RunOptions SessionOptions",
-    "ort_device": (
+    "custom_ops.library": "OperatorLibrary host_op op unregister_operator",
+    "options.session_options": "RunOptions SessionOptions",
+    "values.ort_device": (
         "OrtArenaCfg OrtDevice OrtMemoryInfo OrtSyncStream create_and_register_allocator create_and_register_allocator_v2"
     ),
-    "partition.interfaces": "GraphViewer IAllocator IDataTransfer IExecutionProvider IKernelLookup NodeComputeInfo",
-    "partition.provider": (
+    "ep.cpp_names": "GraphViewer IAllocator IDataTransfer IExecutionProvider IKernelLookup NodeComputeInfo",
+    "ep.provider": (
         "Allocator CompileContext ComputeCapability DataTransfer Device DeviceTensor ExecutionProvider KernelLookup "
         "KernelRegistry Program Support"
     ),
-    "process": (
+    "session.process_settings": (
         "cuda_version disable_telemetry_events enable_telemetry_events get_build_info has_collective_ops "
         "package_name preload_dlls print_debug_info set_global_thread_pool_sizes set_seed version"
     ),
     "providers.fallback": "ProviderWarning set_provider_fallback",
     "providers.registry": "get_all_providers get_available_providers register_execution_provider unregister_execution_provider",
-    "session_api": "OrtEpAssignedNode OrtEpAssignedSubgraph",
-    "signature": "ModelMetadata NodeArg",
-    "sparse": "SparseTensor",
-    "values": "OrtValue OrtValueVector copy_tensors",
+    "session.ort_methods": "OrtEpAssignedNode OrtEpAssignedSubgraph",
+    "model.signature": "ModelMetadata NodeArg",
+    "values.sparse_tensor": "SparseTensor",
+    "values.ort_value": "OrtValue OrtValueVector copy_tensors",
 }
 """Module -> the public names it defines."""
 
@@ -223,7 +223,7 @@ def __getattr__(name: str) -> Any:
 def _missing(name: str) -> str:
     if name.startswith("__"):  # asked for by the import system and by inspection
         return f"module 'intarsia' has no attribute {name!r}"
-    from intarsia.left_out import reason_for
+    from intarsia.compat.not_provided import reason_for
 
     why = reason_for(name)
     return f"module 'intarsia' has no attribute {name!r}{f': {why}' if why else ''}"

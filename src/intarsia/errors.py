@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from intarsia.visible import visible_lines
+from intarsia.printable import visible_lines
 
 
 class IntarsiaError(RuntimeError):

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from intarsia.errors import InvalidArgument, WrongType
-from intarsia.visible import get_logger, guarded
+from intarsia.printable import get_logger, guarded
 
 LEVELS = {0: logging.DEBUG, 1: logging.INFO, 2: logging.WARNING, 3: logging.ERROR, 4: logging.CRITICAL}
 """onnxruntime's severity (verbose, info, warning, error, fatal) -> logging's level."""

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("typer", reason="the command line needs the extra cli")
 
 from intarsia.cli import main
-from intarsia.ops.layers import PROCESS
+from intarsia.ops.framework.registry_scopes import PROCESS
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 

@@ -146,7 +146,7 @@ def test_providers(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from intarsia.codegen.cache import get_cache
+    from intarsia.cache.disk_cache import get_cache
 
     own_cache = tmp_path / "cache"
     monkeypatch.setenv("INTARSIA_CACHE_DIR", str(own_cache))
@@ -189,7 +189,7 @@ def test_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     assert "CPUExecutionProvider" in capsys.readouterr().out
     assert main(["doctor", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["ok"] is True
-    found = dataclasses.replace(intarsia.doctor(), problems=(intarsia.diagnosis.Problem("x", "error", "all is lost"),))
+    found = dataclasses.replace(intarsia.doctor(), problems=(intarsia.reports.doctor.Problem("x", "error", "all is lost"),))
     monkeypatch.setattr("intarsia.cli.doctor.doctor", lambda: found)
     assert main(["doctor"]) == 1
     assert "error: all is lost [x]" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from rich.console import Console
 from intarsia import SessionOptions
 from intarsia.cli import show
 from intarsia.cli.show import describe_value, format_value, top_scores
-from intarsia.graph.progress import LoadProgress
+from intarsia.progress import LoadProgress
 
 
 def test_kinds() -> None:

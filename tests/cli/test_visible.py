@@ -16,10 +16,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 import intarsia as ort
-from intarsia.check import check_model
 from intarsia.cli import main
 from intarsia.graph.load import load
-from intarsia.visible import get_logger, visible, visible_lines
+from intarsia.printable import get_logger, visible, visible_lines
+from intarsia.reports.model_check import check_model
 
 TITLE = "\x1b]0;title\x07"
 NAMES = {

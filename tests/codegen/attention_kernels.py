@@ -9,12 +9,24 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import attention, attention_lanes, attention_pack, attention_plan, pack
-from intarsia.codegen.attention_micro import lane_micro_text
-from intarsia.codegen.attention_plan import AttentionShape, AttentionSpec, Heads, attention_args, lane_args
-from intarsia.codegen.word_gemm import tiled_pairs_text
+from intarsia.providers.cpu.kernels.attention import (
+    attention_arguments,
+    few_queries_kernel,
+    many_queries_kernel,
+    pack_keys_values,
+)
+from intarsia.providers.cpu.kernels.attention.attention_arguments import (
+    AttentionShape,
+    AttentionSpec,
+    Heads,
+    attention_args,
+    lane_args,
+)
+from intarsia.providers.cpu.kernels.attention.many_queries_microkernel import lane_micro_text
+from intarsia.providers.cpu.kernels.common import pack_b
+from intarsia.providers.cpu.kernels.matmul.vnni_kernel import tiled_pairs_text
 
-TAPS = np.array(attention_plan.taps(t.host()), np.int64)
+TAPS = np.array(attention_arguments.taps(t.host()), np.int64)
 PLAIN = AttentionSpec()
 
 
@@ -69,7 +81,7 @@ def attend(
 
 
 def _scratch(nbytes: int) -> np.ndarray:
-    scratch = pack.aligned_zeros((nbytes + 64,), np.uint8)
+    scratch = pack_b.aligned_zeros((nbytes + 64,), np.uint8)
     scratch[:] = 0xFF
     return scratch
 
@@ -77,32 +89,33 @@ def _scratch(nbytes: int) -> np.ndarray:
 def _by_rows(
     spec: AttentionSpec, shape: AttentionShape, nthreads: int, q: np.ndarray, k: np.ndarray, v: np.ndarray, given: dict
 ) -> None:
-    scratch = _scratch(attention_plan.scratch_nbytes(shape, t.host(), nthreads))
+    scratch = _scratch(attention_arguments.scratch_nbytes(shape, t.host(), nthreads))
     args = attention_args(
-        spec, t.host(), shape, nthreads, micro=t.micro(), pack=t.address(attention.pack_text(t.host())), k=heads(k), v=heads(v),
+        spec, t.host(), shape, nthreads, micro=t.micro(), pack=t.address(few_queries_kernel.pack_text(t.host())), k=heads(k),
+        v=heads(v),
         scratch=scratch.ctypes.data, **given,
     )  # fmt: skip
-    t.run(attention.kernel_text(spec, t.host()), args, nthreads)
+    t.run(few_queries_kernel.kernel_text(spec, t.host()), args, nthreads)
     assert (scratch[-64:] == 0xFF).all(), "written behind the scratch"
 
 
 def _by_lanes(
     spec: AttentionSpec, shape: AttentionShape, nthreads: int, q: np.ndarray, k: np.ndarray, v: np.ndarray, given: dict
 ) -> None:
-    target, tile = t.host(), attention_plan.lane_tile(t.host())
-    scratch = _scratch(attention_plan.lane_scratch_nbytes(shape, target, nthreads))
-    elements = [n * shape.batch * shape.kv_heads for n in attention_plan.packed_elements(shape, target)]
+    target, tile = t.host(), attention_arguments.lane_tile(t.host())
+    scratch = _scratch(attention_arguments.lane_scratch_nbytes(shape, target, nthreads))
+    elements = [n * shape.batch * shape.kv_heads for n in attention_arguments.packed_elements(shape, target)]
     packed = [_scratch(4 * n) for n in elements]
     k_out, v_out = (x.ctypes.data for x in packed)
     packing = {name: given[name] for name in ("lengths", "more") if name in given} | {"scale": given.pop("scale")}
-    args = attention_plan.lane_pack_args(spec, target, shape, k=heads(k), v=heads(v), k_out=k_out, v_out=v_out, **packing)
-    t.run(attention_pack.pack_text(spec.lengths, target, spec.pairs), args, nthreads)
+    args = attention_arguments.lane_pack_args(spec, target, shape, k=heads(k), v=heads(v), k_out=k_out, v_out=v_out, **packing)
+    t.run(pack_keys_values.pack_text(spec.lengths, target, spec.pairs), args, nthreads)
     claims = np.zeros(1, np.int64)
     micro = t.address(tiled_pairs_text(tile, target) if spec.pairs else lane_micro_text(tile, target))
     args = lane_args(
         spec, target, shape, micro=micro, k=k_out, v=v_out, scratch=scratch.ctypes.data, claims=claims.ctypes.data, **given
     )
-    t.run(attention_lanes.kernel_text(spec, target), args, nthreads)
+    t.run(many_queries_kernel.kernel_text(spec, target), args, nthreads)
     assert claims[0] == 0, "the count of claims is left for the next run"
     for memory in (scratch, *packed):
         assert (memory[-64:] == 0xFF).all(), "written behind the scratch"

@@ -1,4 +1,5 @@
-"""Run kernels of `codegen.loops` on NumPy arrays next to pages that must not be touched; compare with the interpreter."""
+"""Run kernels of `codegen.loops.loop_nest` on NumPy arrays next to pages that must not be touched; compare with the
+interpreter."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from template_kernels import at_page_end, check_margin, host
 
-from intarsia.codegen.engine import get_engine
-from intarsia.codegen.loops import LoopKernel, lower
+from intarsia.codegen.llvm.jit import get_engine
+from intarsia.codegen.loops.loop_nest import LoopKernel, lower
 from intarsia.graph.dims import evaluate
-from intarsia.kernel.interpret import interpret
-from intarsia.kernel.lang import Tensor
+from intarsia.primitives.interpreter import interpret
+from intarsia.primitives.lang import Tensor
 
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _NARROW = {"float16": 2e-2, "bfloat16": 1e-1, "float32": 2e-5, "float64": 1e-12}

@@ -1,4 +1,4 @@
-"""Philox4x32-10 with NumPy, independent of the definitions in `ops.philox`, which all providers' kernels are made of.
+"""Philox4x32-10 with NumPy, independent of the definitions in `ops.tensor.philox`, which all providers' kernels are made of.
 
 Block i of 64 words comes from the counters 16 i + lane, lane 0 to 15: word w of a counter becomes word 16 w + lane of the
 block.

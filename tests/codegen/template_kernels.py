@@ -15,13 +15,13 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
-from intarsia.codegen.engine import KernelText, emit_assembly, get_engine, with_parts
-from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.microkernel import Tile, micro_text, tile_of
-from intarsia.codegen.tables import Table
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.jit import KernelText, emit_assembly, get_engine, with_parts
+from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.plan.argument_tables import Table
+from intarsia.primitives import lang as k
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.microkernel import Tile, micro_text, tile_of
 
 THREADS = (1, 2, 3, 5)
 ZERO_TAP = np.zeros(1, np.int64)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from loop_kernels import run_loops
 
-from intarsia.codegen.argreduce import in_reductions
+from intarsia.codegen.loops.split_argreduce import in_reductions
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.lang import walk
+from intarsia.primitives import lang as k
+from intarsia.primitives.lang import walk
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["first", "last"])

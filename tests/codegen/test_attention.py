@@ -12,9 +12,9 @@ import attention_kernels
 import template_kernels as t
 from attention_kernels import operands, reference
 
-from intarsia.codegen import attention, attention_lanes
-from intarsia.codegen.attention_plan import AttentionSpec
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.attention import few_queries_kernel, many_queries_kernel
+from intarsia.providers.cpu.kernels.attention.attention_arguments import AttentionSpec
 
 # batch, heads, kv heads, queries, keys, head size, head size of V
 SIZES = [
@@ -246,7 +246,7 @@ def test_sizes_that_are_no_whole_vectors(attend: Attend) -> None:
         close(attend(q, k, v, nthreads=3), reference(q, k, v, 0.3))
 
 
-@pytest.mark.parametrize("module", [attention, attention_lanes])
+@pytest.mark.parametrize("module", [few_queries_kernel, many_queries_kernel])
 def test_kernels_are_the_same_text_each_time(module: object) -> None:
     first = module.kernel_text(AttentionSpec("bool", bounded=True), t.host())
     module.kernel_text.cache_clear()

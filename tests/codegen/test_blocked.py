@@ -8,16 +8,17 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 import template_kernels as t
 from test_conv import reference
 
-from intarsia.codegen import blocked, copied, pack
-from intarsia.codegen import claims as claiming
-from intarsia.codegen.conv import ConvShape
-from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.gemm import GemmSpec, Operand
-from intarsia.codegen.microkernel import Tile, tile_of
-from intarsia.codegen.stepped import STEPS, blocked_tile, stepped_micro_text
-from intarsia.codegen.window_blocks import blocks_of
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
+from intarsia.providers.cpu.kernels.common import pack_b
+from intarsia.providers.cpu.kernels.common import work_stealing as claiming
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
+from intarsia.providers.cpu.kernels.conv import line_buffer_kernel, pointwise_kernel
+from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import STEPS, blocked_tile, stepped_micro_text
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.conv.k_blocks import blocks_of
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand
 
 SHAPES = [
     ConvShape(1, (7, 7), 16, 40, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
@@ -80,15 +81,18 @@ def convolve(
 ) -> np.ndarray:
     assert spec.tile is not None
     micro = t.address(stepped_micro_text(spec.dtype, t.host(), spec.tile))
-    packed, tables = copied.pack_windows(w, spec.tile, s.group), copied.window_tables(spec, t.host(), s, nthreads)
-    scratch = pack.aligned_zeros((nthreads, copied.window_scratch_nbytes(spec, s, nthreads)), np.uint8)
+    packed, tables = (
+        line_buffer_kernel.pack_windows(w, spec.tile, s.group),
+        line_buffer_kernel.window_tables(spec, t.host(), s, nthreads),
+    )
+    scratch = pack_b.aligned_zeros((nthreads, line_buffer_kernel.window_scratch_nbytes(spec, s, nthreads)), np.uint8)
     y, whole = t.guarded((s.batch, *s.output, s.filters), dtype)
     claims = np.zeros(1, np.int64)
-    args = copied.window_args(
+    args = line_buffer_kernel.window_args(
         spec, t.host(), s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, tables=tables,
         scratch=scratch.ctypes.data, claims=claims.ctypes.data, threads=nthreads, **more,  # type: ignore[arg-type]
     )  # fmt: skip
-    t.run(copied.window_text(spec, t.host()), args, nthreads)
+    t.run(line_buffer_kernel.window_text(spec, t.host()), args, nthreads)
     t.check_margin(whole)
     assert claims[0] == 0, "the count of claims is left for the next run"
     return y
@@ -109,7 +113,7 @@ def test_windows(shape: ConvShape, rng: np.random.Generator) -> None:
 def test_threads_have_as_many_segments_of_a_line(length: int, threads: int, segments: int) -> None:
     """Unless these would be short."""
     shape = ConvShape(1, (length,), 64, 64, (3,), (1,), (1,), (1, 1))
-    assert copied._plan(GemmSpec(tile=Tile(6, 4, 8, 4)), shape, threads).lines == segments
+    assert line_buffer_kernel._plan(GemmSpec(tile=Tile(6, 4, 8, 4)), shape, threads).lines == segments
 
 
 def test_windows_of_double(rng: np.random.Generator) -> None:
@@ -132,7 +136,7 @@ def test_epilogue_of_windows(shape: ConvShape, rng: np.random.Generator) -> None
     for tile in tiles(DType.FLOAT):
         spec = GemmSpec(epilogue=epilogue, tile=tile)
         operands = [
-            copied.window_operand(spec, kind, DType.FLOAT, array.ctypes.data, shape, 2)
+            line_buffer_kernel.window_operand(spec, kind, DType.FLOAT, array.ctypes.data, shape, 2)
             for kind, array in (("column", bias), ("full", residual))
         ]
         y = convolve(shape, x, w, spec, 2, np.float32, operands=operands)
@@ -148,16 +152,16 @@ def test_rows(m: int, depth: int, rng: np.random.Generator) -> None:
         acc, other = k.input(0, DType.FLOAT, (1,)), k.input(1, DType.FLOAT, (1,))
         epilogue = Epilogue(acc + other, ("column",), (DType.FLOAT,))
         for tile in tiles(DType.FLOAT):
-            spec, taps = GemmSpec(epilogue=epilogue, tile=tile), blocked.row_taps(DType.FLOAT, t.host())
-            micro, packed = t.address(stepped_micro_text(DType.FLOAT, t.host(), tile)), pack.pack_matrix(b, tile)
+            spec, taps = GemmSpec(epilogue=epilogue, tile=tile), pointwise_kernel.row_taps(DType.FLOAT, t.host())
+            micro, packed = t.address(stepped_micro_text(DType.FLOAT, t.host(), tile)), pack_b.pack_matrix(b, tile)
             for nthreads in (1, 3):
                 c, whole = t.guarded((m, n))
                 claims = np.zeros(1, np.int64)
-                args = blocked.rows_args(
+                args = pointwise_kernel.rows_args(
                     spec, t.host(), micro=micro, a=a.ctypes.data, b=packed.ctypes.data, c=c.ctypes.data, m=m, n=n, k=depth,
                     taps=taps.ctypes.data, claims=claims.ctypes.data, threads=nthreads, operands=[Operand(bias.ctypes.data)],
                 )  # fmt: skip
-                t.run(blocked.rows_text(spec, t.host()), args, nthreads)
+                t.run(pointwise_kernel.rows_text(spec, t.host()), args, nthreads)
                 t.check_margin(whole)
                 assert claims[0] == 0, "the count of claims is left for the next run"
                 np.testing.assert_allclose(c, a.astype(np.float64) @ b + bias, rtol=1e-4, atol=2e-4)
@@ -203,13 +207,13 @@ def test_share_that_is_multiplied(shape: ConvShape) -> None:
     s = shape.as_3d()
     ones = np.ones((1, *s.spatial, 1)), np.ones((1, 1, *s.kernel))
     count = reference(*ones, ConvShape(1, s.spatial, 1, 1, s.kernel, s.strides, s.dilations, s.pads)).mean()
-    assert copied.multiplied_share(shape, 1) == pytest.approx(count / np.prod(s.kernel))
-    assert count / np.prod(s.kernel) <= copied.multiplied_share(shape) < 1
+    assert line_buffer_kernel.multiplied_share(shape, 1) == pytest.approx(count / np.prod(s.kernel))
+    assert count / np.prod(s.kernel) <= line_buffer_kernel.multiplied_share(shape) < 1
 
 
 def test_specs_that_are_refused() -> None:
     with pytest.raises(ValueError, match="in a tile that is given"):
-        copied.window_scratch_nbytes(GemmSpec(), SHAPES[0], 1)
+        line_buffer_kernel.window_scratch_nbytes(GemmSpec(), SHAPES[0], 1)
     spec = GemmSpec(tile=tiles(DType.FLOAT)[0])
     with pytest.raises(ValueError, match="kind column, full or scalar; got 'row'"):
-        copied.window_operand(spec, "row", DType.FLOAT, 0, SHAPES[0], 1)
+        line_buffer_kernel.window_operand(spec, "row", DType.FLOAT, 0, SHAPES[0], 1)

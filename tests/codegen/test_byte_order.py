@@ -9,17 +9,19 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import byte_order, byte_words, conv, gemm
-from intarsia.codegen.byte_kernel import SUMS, byte_tile
-from intarsia.codegen.byte_pack import pack_byte_pairs
-from intarsia.codegen.conv import ConvShape
-from intarsia.codegen.gemm import GemmSpec
-from intarsia.codegen.microkernel import Tile
-from intarsia.codegen.pack import aligned_zeros
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
+from intarsia.providers.cpu.kernels.conv import implicit_gemm
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.matmul_int8 import saturation_free_order, widened_int16
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, byte_tile
+from intarsia.providers.cpu.kernels.matmul_int8.pack_int8 import pack_byte_pairs
 
 TILE = Tile(4, 2, 8, 4)
-here = pytest.mark.skipif(not byte_words.takes(t.host()), reason="kernels are for AVX2 without VNNI")
+here = pytest.mark.skipif(not widened_int16.takes(t.host()), reason="kernels are for AVX2 without VNNI")
 SIZES = [(1, 4, 1), (2, 16, 5), (3, 33, 7), (5, 97, 18), (13, 31, 40), (14, 258, 67), (29, 130, 129)]
 
 
@@ -42,7 +44,7 @@ KINDS = ["normal", "small", "largest", "least", "extreme", "mixed"]
 def test_what_meets_in_16_bits_fits(kind: str, k: int, n: int) -> None:
     """The rows are the weights, some of them in two parts, and neighbours together are at most 128 of either sign."""
     b = weights(kind, (2, k, n))
-    found = byte_order.ordered(b, 16)
+    found = saturation_free_order.ordered(b, 16)
     first = 0
     for values, count, twos in zip(b, found.counts[0], found.neighbours[0], strict=True):
         places, rows = found.places[first : first + count], found.rows[first : first + count].astype(np.int64)
@@ -61,10 +63,10 @@ def test_what_meets_in_16_bits_fits(kind: str, k: int, n: int) -> None:
 
 def test_which_weights() -> None:
     """Usual ones, of which few are near the largest; not those that would have to be cut in two."""
-    assert byte_order.pays(weights("normal", (1, 768, 64)), TILE)
-    assert byte_order.pays(weights("small", (3, 192, 64)), TILE)
-    assert not byte_order.pays(weights("extreme", (1, 768, 64)), TILE)
-    assert not byte_order.pays(weights("small", (1, 3, 64)), TILE), "less than a group"
+    assert saturation_free_order.pays(weights("normal", (1, 768, 64)), TILE)
+    assert saturation_free_order.pays(weights("small", (3, 192, 64)), TILE)
+    assert not saturation_free_order.pays(weights("extreme", (1, 768, 64)), TILE)
+    assert not saturation_free_order.pays(weights("small", (1, 3, 64)), TILE), "less than a group"
 
 
 def factor(shape: tuple[int, ...], dtype: type) -> np.ndarray:
@@ -82,15 +84,15 @@ def factor(shape: tuple[int, ...], dtype: type) -> np.ndarray:
 @pytest.mark.parametrize(("m", "k", "n"), SIZES)
 def test_ordered_products(m: int, k: int, n: int, kind: str, dtype: type) -> None:
     a, b = factor((m, k), dtype), weights(kind, (1, k, n))
-    packed = byte_order.pack_ordered(b, byte_tile(t.host()))
-    micro = t.address(byte_order.ordered_micro_text(DType.of(a.dtype), t.host(), byte_tile(t.host())))
+    packed = saturation_free_order.pack_ordered(b, byte_tile(t.host()))
+    micro = t.address(saturation_free_order.ordered_micro_text(DType.of(a.dtype), t.host(), byte_tile(t.host())))
     spec, taps = GemmSpec(SUMS), np.zeros(2, np.int64)
     c, whole = t.guarded((m, n), np.int32)
-    args = gemm.matrix_args(
+    args = gemm_kernel.matrix_args(
         spec, t.host(), micro=micro, a=a.ctypes.data, b=packed.ctypes.data, c=c.ctypes.data, m=m, n=n, k=k,
         taps=taps.ctypes.data, panel_nbytes=packed.shape[1],
     )  # fmt: skip
-    t.run(gemm.kernel_text(spec, t.host()), args, 2)
+    t.run(gemm_kernel.kernel_text(spec, t.host()), args, 2)
     t.check_margin(whole)
     lift = 128 if dtype is np.int8 else 0
     np.testing.assert_array_equal(c, (a.astype(np.int64) + lift) @ b[0].astype(np.int64))
@@ -103,19 +105,19 @@ def test_products_of_words(m: int, k: int, n: int, kind: str) -> None:
     rng, b = np.random.default_rng(5), weights(kind, (1, k, n))
     a = rng.integers(-255, 256, (m, k)).astype(np.int16)
     a[-1], a[0] = 255, -255
-    tile = byte_words.word_tile(t.host())
+    tile = widened_int16.word_tile(t.host())
     spec, taps = GemmSpec(SUMS, tile=tile, stored=DType.INT8), np.zeros(1, np.int64)
-    many = gemm.many_rows(m, tile)
-    packed, micro = pack_byte_pairs(b, tile), t.address(byte_words.word_micro_text(t.host(), tile, many))
-    scratch = aligned_zeros((2 * gemm.scratch_nbytes(spec, t.host(), spec.steps(k)),), np.dtype(np.uint8))
+    many = gemm_kernel.many_rows(m, tile)
+    packed, micro = pack_byte_pairs(b, tile), t.address(widened_int16.word_micro_text(t.host(), tile, many))
+    scratch = aligned_zeros((2 * gemm_kernel.scratch_nbytes(spec, t.host(), spec.steps(k)),), np.dtype(np.uint8))
     c, whole = t.guarded((m, n), np.int32)
     rows = np.zeros(m * k + 1, np.int16)  # a last word may have a number more
     rows[: m * k], rows[m * k] = a.reshape(-1), 32767
-    args = gemm.matrix_args(
+    args = gemm_kernel.matrix_args(
         spec, t.host(), micro=micro, a=rows.ctypes.data, b=packed.ctypes.data, c=c.ctypes.data, m=m, n=n, k=k,
         taps=taps.ctypes.data, scratch=scratch.ctypes.data,
     )  # fmt: skip
-    t.run(gemm.kernel_text(spec, t.host()), args, 2)
+    t.run(gemm_kernel.kernel_text(spec, t.host()), args, 2)
     t.check_margin(whole)
     np.testing.assert_array_equal(c, a.astype(np.int64) @ b[0].astype(np.int64))
 
@@ -129,8 +131,8 @@ def test_an_image_is_widened(channels: int, pads: tuple[int, ...], dtype: type) 
     zero = np.array([np.iinfo(dtype).min + 100], dtype)
     out, whole = t.guarded((2, *shape.padded, channels), np.int16)
     t.run(
-        byte_words.widen_text(DType.of(x.dtype), t.host()),
-        byte_words.widen_args(shape, x.ctypes.data, out.ctypes.data, zero.ctypes.data), 3,
+        widened_int16.widen_text(DType.of(x.dtype), t.host()),
+        widened_int16.widen_args(shape, x.ctypes.data, out.ctypes.data, zero.ctypes.data), 3,
     )  # fmt: skip
     t.check_margin(whole)
     wide = x.astype(np.int16).reshape(2, 5, 7, channels) - int(zero[0])
@@ -140,5 +142,5 @@ def test_an_image_is_widened(channels: int, pads: tuple[int, ...], dtype: type) 
 def test_a_matrix_of_windows() -> None:
     """[taps, K, filters]: a line of the kernel is a tap where its pixels lie together."""
     w = np.arange(2 * 3 * 2 * 4, dtype=np.int8).reshape(2, 3, 2, 4)
-    np.testing.assert_array_equal(conv.byte_matrix(w, True)[1, :, 0].reshape(4, 3), w[0, :, 1].T)
-    np.testing.assert_array_equal(conv.byte_matrix(w, False)[5, :, 1], w[1, :, 1, 1])
+    np.testing.assert_array_equal(implicit_gemm.byte_matrix(w, True)[1, :, 0].reshape(4, 3), w[0, :, 1].T)
+    np.testing.assert_array_equal(implicit_gemm.byte_matrix(w, False)[5, :, 1], w[1, :, 1, 1])

@@ -7,13 +7,19 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import gemm
-from intarsia.codegen.byte_kernel import SUMS, byte_micro_text, byte_tile, last_group
-from intarsia.codegen.byte_pack import BytePackSpec, byte_pack_args, byte_pack_text, byte_packed_nbytes, pack_bytes
-from intarsia.codegen.engine import get_engine
-from intarsia.codegen.gemm import GemmSpec, matrix_args
-from intarsia.codegen.pack import aligned_zeros
+from intarsia.codegen.llvm.jit import get_engine
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
+from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, matrix_args
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, byte_micro_text, byte_tile, last_group
+from intarsia.providers.cpu.kernels.matmul_int8.pack_int8 import (
+    BytePackSpec,
+    byte_pack_args,
+    byte_pack_text,
+    byte_packed_nbytes,
+    pack_bytes,
+)
 
 SIZES = [
     (1, 1, 1),
@@ -55,7 +61,7 @@ def product(a: np.ndarray, packed: np.ndarray, n: int, nthreads: int) -> np.ndar
         k=k,
         taps=taps.ctypes.data,
     )
-    t.run(gemm.kernel_text(spec, t.host()), args, nthreads)
+    t.run(gemm_kernel.kernel_text(spec, t.host()), args, nthreads)
     t.check_margin(whole)
     return c
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import intarsia
-from intarsia.codegen import cache as cache_module
-from intarsia.codegen.cache import DiskCache, get_cache
+from intarsia.cache import disk_cache as cache_module
+from intarsia.cache.disk_cache import DiskCache, get_cache
 from intarsia.datasets import get_example
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="owners and permissions are POSIX's")

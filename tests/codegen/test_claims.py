@@ -10,9 +10,9 @@ pytest.importorskip("llvmlite", reason="the kernels are compiled with llvmlite")
 
 import template_kernels as t
 
-from intarsia.codegen.body import Module, Value
-from intarsia.codegen.claims import emit_shares, tail
-from intarsia.codegen.engine import get_engine
+from intarsia.codegen.builder.kernel_body import Module, Value
+from intarsia.codegen.llvm.jit import get_engine
+from intarsia.providers.cpu.kernels.common.work_stealing import emit_shares, tail
 
 SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 

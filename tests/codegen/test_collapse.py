@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.codegen.collapse import collapse
+from intarsia.codegen.loops.collapse_axes import collapse
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
 
 F = DType.FLOAT
 N, M = symbol("n"), symbol("m")

@@ -12,9 +12,9 @@ pytest.importorskip("llvmlite", reason="compiles with llvmlite")
 
 import template_kernels as t
 
-from intarsia.codegen import compiler_memory
-from intarsia.codegen.body import Module
-from intarsia.codegen.engine import KernelText, emit_assembly
+from intarsia.codegen.builder.kernel_body import Module
+from intarsia.codegen.llvm import release_memory
+from intarsia.codegen.llvm.jit import KernelText, emit_assembly
 
 MAPS = """\
 55d0c000-55d0d000 r-xp 00000000 08:01 1 /usr/bin/python3
@@ -46,14 +46,14 @@ def stored(text: KernelText) -> int:
 def test_only_code_of_the_library_is_given_back(tmp_path: Path) -> None:
     maps = tmp_path / "maps"
     maps.write_text(MAPS)
-    assert list(compiler_memory._code(maps)) == [(0x7F0000003000, 0x7F0000009000)]
-    assert list(compiler_memory._code(tmp_path / "missing")) == []
+    assert list(release_memory._code(maps)) == [(0x7F0000003000, 0x7F0000009000)]
+    assert list(release_memory._code(tmp_path / "missing")) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are given back on Linux only")
 def test_compiling_goes_on_after_its_code_was_given_back() -> None:
     emit_assembly("define void @f() { ret void }", t.host())  # LLVM is in this process
-    assert compiler_memory.release() > 1 << 20
+    assert release_memory.release() > 1 << 20
     value = int.from_bytes(np.random.default_rng().bytes(4), "little")  # not in the cache
     assert stored(fill(value).text("fill")) == value
 

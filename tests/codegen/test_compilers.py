@@ -19,12 +19,12 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="compiles with llvmlite")
 
-from intarsia.codegen import compiler, compilers
-from intarsia.codegen.cache import DiskCache
-from intarsia.codegen.compiler import Effort, Request
-from intarsia.codegen.compilers import VARIABLE, Compilers
-from intarsia.codegen.engine import Compilation, Engine, KernelText, kernel_text
-from intarsia.codegen.target import Target
+from intarsia.cache.disk_cache import DiskCache
+from intarsia.codegen.llvm import compile_ir, compile_workers
+from intarsia.codegen.llvm.compile_ir import Effort, Request
+from intarsia.codegen.llvm.compile_workers import VARIABLE, Compilers
+from intarsia.codegen.llvm.jit import Compilation, Engine, KernelText, kernel_text
+from intarsia.codegen.llvm.target import Target
 from intarsia.errors import EPFail, InvalidArgument
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes that compile are started on Linux only")
@@ -46,7 +46,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[Compilers]:
     """Processes of the test's own."""
     monkeypatch.delenv(VARIABLE, raising=False)
     found = Compilers()
-    monkeypatch.setattr(compilers, "_compilers", found)
+    monkeypatch.setattr(compile_workers, "_compilers", found)
     yield found
     found.close()
 
@@ -57,14 +57,14 @@ def pids(of: Compilers) -> list[int]:
 
 def test_processes_may_be_started_before_they_are_asked(own: Compilers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "3")
-    monkeypatch.setattr(compilers, "available_cores", lambda: 3)
+    monkeypatch.setattr(compile_workers, "available_cores", lambda: 3)
     own.expect()
     first = pids(own)
     assert len(first) == 2
     own.expect()
     assert pids(own) == first
     wanted = request(number(6))
-    assert own.compiled(wanted) == compiler.compiled(wanted)
+    assert own.compiled(wanted) == compile_ir.compiled(wanted)
     assert sorted(pids(own)) == sorted(first)
     assert own._timer is not None  # they end although nobody may come
     monkeypatch.setenv(VARIABLE, "0")
@@ -76,16 +76,16 @@ def test_processes_may_be_started_before_they_are_asked(own: Compilers, monkeypa
 def test_a_process_that_ended_before_it_was_asked_is_not_missed(own: Compilers) -> None:
     own.expect(1)
     (gone,) = pids(own)
-    assert own.facts() == compiler.facts()
+    assert own.facts() == compile_ir.facts()
     os.kill(gone, signal.SIGKILL)
     wanted = request(number(7))
-    assert own.compiled(wanted) == compiler.compiled(wanted)
+    assert own.compiled(wanted) == compile_ir.compiled(wanted)
     assert pids(own) != [gone]
 
 
 def test_what_takes_longest_is_compiled_first(own: Compilers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """By the length of the text, several times that where LLVM's passes run over it."""
-    monkeypatch.setattr("intarsia.codegen.engine.at_once", lambda: 1)
+    monkeypatch.setattr("intarsia.codegen.llvm.jit.at_once", lambda: 1)
     order: list[str] = []
     begun, go = threading.Event(), threading.Event()
 
@@ -114,11 +114,11 @@ def test_what_takes_longest_is_compiled_first(own: Compilers, monkeypatch: pytes
 
 def test_a_process_compiles_as_this_one_does(own: Compilers) -> None:
     wanted = request(number(5))
-    assert own.compiled(wanted) == compiler.compiled(wanted)
+    assert own.compiled(wanted) == compile_ir.compiled(wanted)
     (first,) = pids(own)
     own.compiled(request(number(6)))
     assert pids(own) == [first]
-    assert own.facts() == compiler.facts()
+    assert own.facts() == compile_ir.facts()
 
 
 def test_a_quick_choice_of_instructions_is_one_kernels_alone(own: Compilers) -> None:
@@ -184,10 +184,10 @@ def test_one_that_ended_while_it_was_free_is_replaced(own: Compilers) -> None:
 def test_a_crash_of_the_compiler_is_an_error(own: Compilers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "crashing.py"
     program.write_text(
-        f"import sys, os\nsys.stdout.buffer.write({compiler.packed(('t', 'c', 'f', '1'))!r})\nsys.stdout.buffer.flush()\n"
+        f"import sys, os\nsys.stdout.buffer.write({compile_ir.packed(('t', 'c', 'f', '1'))!r})\nsys.stdout.buffer.flush()\n"
         "sys.stdin.buffer.read(8)\nos.kill(os.getpid(), 11)\n"
     )
-    monkeypatch.setattr(compiler, "__file__", str(program))
+    monkeypatch.setattr(compile_ir, "__file__", str(program))
     with pytest.raises(EPFail, match=r"compiling kernel 'number_\w+': .* ended by SIGSEGV\); INTARSIA_COMPILER_PROCESSES=0"):
         own.compiled(request(number(1)))
     assert not pids(own)
@@ -199,9 +199,9 @@ def test_another_program_in_its_place_leaves_the_work_here(
 ) -> None:
     program = tmp_path / "other.py"
     program.write_text(text)
-    monkeypatch.setattr(compiler, "__file__", str(program))
+    monkeypatch.setattr(compile_ir, "__file__", str(program))
     with caplog.at_level("INFO", "intarsia"):
-        assert own.compiled(request(number(1))) == compiler.compiled(request(number(1)))
+        assert own.compiled(request(number(1))) == compile_ir.compiled(request(number(1)))
         assert own.compiled(request(number(2)))
     assert len([m for m in caplog.messages if "a process for it cannot be had" in m]) == 1
     assert not pids(own)
@@ -215,22 +215,22 @@ def test_without_processes_this_one_compiles(
         monkeypatch.setenv(VARIABLE, "0")
     else:
         monkeypatch.setattr(sys, "executable", "/usr/bin/uwsgi" if reason == "executable" else str(tmp_path / "python3"))
-    assert own.compiled(request(number(3))) == compiler.compiled(request(number(3)))
+    assert own.compiled(request(number(3))) == compile_ir.compiled(request(number(3)))
     assert not pids(own)
 
 
 def test_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "1")
-    assert compilers.at_once() == 1
+    assert compile_workers.at_once() == 1
     monkeypatch.setenv(VARIABLE, "0")
-    assert compilers.at_once() == 1
+    assert compile_workers.at_once() == 1
     monkeypatch.setenv(VARIABLE, "two")
     with pytest.raises(InvalidArgument, match=r"INTARSIA_COMPILER_PROCESSES is 'two'; expected the most processes"):
-        compilers.at_once()
+        compile_workers.at_once()
 
 
 def test_they_end_when_nobody_compiles_any_more(own: Compilers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compilers, "LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(compile_workers, "LINGER_SECONDS", 0.05)
     own.compiled(request(number(1)))
     (pid,) = pids(own)
     own.done()
@@ -279,15 +279,15 @@ def test_what_is_not_done_at_the_end_is_stopped(own: Compilers, tmp_path: Path) 
 
 def test_a_process_that_is_stopped_as_it_answers_is_not_asked_again(own: Compilers, monkeypatch: pytest.MonkeyPatch) -> None:
     """`stop` may come between an answer and the return of the process that gave it."""
-    owner, answer = object(), compilers._Process._answer
+    owner, answer = object(), compile_workers._Process._answer
 
-    def answered(process: compilers._Process) -> object:
+    def answered(process: compile_workers._Process) -> object:
         found = answer(process)
         own.stop(owner)
         return found
 
     own.facts()
-    monkeypatch.setattr(compilers._Process, "_answer", answered)
+    monkeypatch.setattr(compile_workers._Process, "_answer", answered)
     assert own.compiled(request(number(1)), owner)
     monkeypatch.undo()
     assert not pids(own)
@@ -295,11 +295,11 @@ def test_a_process_that_is_stopped_as_it_answers_is_not_asked_again(own: Compile
 
 
 def test_a_process_whose_answer_is_not_waited_for_is_not_asked_again(own: Compilers, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(process: compilers._Process) -> object:
+    def interrupted(process: compile_workers._Process) -> object:
         raise KeyboardInterrupt
 
     own.facts()
-    monkeypatch.setattr(compilers._Process, "_answer", interrupted)
+    monkeypatch.setattr(compile_workers._Process, "_answer", interrupted)
     with pytest.raises(KeyboardInterrupt):
         own.compiled(request(number(1)))
     monkeypatch.undo()
@@ -353,7 +353,9 @@ def test_a_first_start_needs_no_llvm_in_its_process(tmp_path: Path, count: str, 
 
 @pytest.mark.parametrize("end", ["", "sys.stdout.flush(); os._exit(0)"])
 def test_processes_end_with_the_one_that_began_them(tmp_path: Path, end: str) -> None:
-    code = START + f"\nfrom intarsia.codegen.compilers import compilers\nprint(compilers()._free[0]._popen.pid)\n{end}"
+    code = (
+        START + f"\nfrom intarsia.codegen.llvm.compile_workers import compilers\nprint(compilers()._free[0]._popen.pid)\n{end}"
+    )
     environment = {**os.environ, "INTARSIA_CACHE_DIR": str(tmp_path), VARIABLE: ""}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     pid, limit = int(done.stdout.split()[-1]), time.monotonic() + 30
@@ -371,12 +373,12 @@ def _lives(pid: int) -> bool:
 
 
 def _compile_in_child(value: int) -> int:
-    return len(compilers.compilers().compiled(request(number(value))))
+    return len(compile_workers.compilers().compiled(request(number(value))))
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_processes_of_multiprocessing(method: str) -> None:
-    compilers.compilers().compiled(request(number(1)))
+    compile_workers.compilers().compiled(request(number(1)))
     with multiprocessing.get_context(method).Pool(1) as pool:
         assert pool.map(_compile_in_child, [7, 8]) == [_compile_in_child(7), _compile_in_child(8)]
 
@@ -398,7 +400,7 @@ def alone(program: str) -> list[str]:
     start = (
         f"import sys\nsys.path.append({str(Path(llvmlite.__file__).parents[1])!r})\n"
         "from importlib.machinery import ModuleSpec, SourceFileLoader\nfrom types import ModuleType\n"
-        f"loader = SourceFileLoader('compiler', {compiler.__file__!r})\ncompiler = ModuleType('compiler')\n"
+        f"loader = SourceFileLoader('compiler', {compile_ir.__file__!r})\ncompiler = ModuleType('compiler')\n"
         "compiler.__spec__ = ModuleSpec('compiler', loader)\nsys.modules['compiler'] = compiler\nloader.exec_module(compiler)\n"
     )
     command = [sys.executable, "-I", "-S", "-c", start + program]
@@ -413,7 +415,7 @@ def test_a_process_imports_little_beside_llvmlite_and_compiles_with_it() -> None
         f"print(compiler.compiled(compiler.Request(*{asked!r})).hex())\n"
     )
     assert not names
-    assert bytes.fromhex(code) == compiler.compiled(request(number(4)))
+    assert bytes.fromhex(code) == compile_ir.compiled(request(number(4)))
 
 
 @pytest.mark.parametrize("error", ["AttributeError", "TypeError", "ImportError", "OSError"])
@@ -426,7 +428,7 @@ def test_an_llvmlite_of_another_form_is_imported_as_it_is(error: str) -> None:
         f"print(compiler.compiled(compiler.Request(*{asked!r})).hex())\n"
     )
     assert not names
-    assert bytes.fromhex(code) == compiler.compiled(request(number(5)))
+    assert bytes.fromhex(code) == compile_ir.compiled(request(number(5)))
 
 
 def test_a_process_that_is_stopped_as_it_starts_leaves_others_to_be_had(
@@ -436,7 +438,7 @@ def test_a_process_that_is_stopped_as_it_starts_leaves_others_to_be_had(
     program = tmp_path / "waiting.py"
     program.write_text("import sys\nsys.stdin.read()")
     with monkeypatch.context() as patch:
-        patch.setattr(compiler, "__file__", str(program))
+        patch.setattr(compile_ir, "__file__", str(program))
         found: list[BaseException] = []
 
         def ask() -> None:
@@ -452,5 +454,5 @@ def test_a_process_that_is_stopped_as_it_starts_leaves_others_to_be_had(
         own.stop("somebody")
         thread.join()
         assert "it was stopped" in str(found[0])
-    assert own.compiled(asked) == compiler.compiled(asked)
+    assert own.compiled(asked) == compile_ir.compiled(asked)
     assert pids(own)

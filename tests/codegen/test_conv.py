@@ -7,11 +7,13 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import claims as claiming
-from intarsia.codegen import conv, gemm, pack
-from intarsia.codegen.conv import ConvShape
-from intarsia.codegen.gemm import GemmSpec
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.common import pack_b
+from intarsia.providers.cpu.kernels.common import work_stealing as claiming
+from intarsia.providers.cpu.kernels.conv import implicit_gemm
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
 
 
 def reference(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:
@@ -37,8 +39,8 @@ def with_border(x: np.ndarray, s: ConvShape, nthreads: int, channels_first: bool
     if not s.needs_border and not channels_first:
         return x
     out = np.full((s.batch, *s.padded, s.channels), 77, x.dtype)
-    spec = conv.BorderSpec(DType.of(x.dtype), channels_first)
-    t.run(conv.border_text(spec, t.host()), conv.border_args(s, x.ctypes.data, out.ctypes.data), nthreads)
+    spec = implicit_gemm.BorderSpec(DType.of(x.dtype), channels_first)
+    t.run(implicit_gemm.border_text(spec, t.host()), implicit_gemm.border_args(s, x.ctypes.data, out.ctypes.data), nthreads)
     return out
 
 
@@ -46,15 +48,15 @@ def convolve(
     s: ConvShape, x: np.ndarray, w: np.ndarray, spec: GemmSpec, nthreads: int, out_dtype: type = np.float32, **more: object
 ) -> np.ndarray:
     padded = with_border(x, s, nthreads)
-    packed = conv.pack_weights(w, s.group, t.tile(spec.dtype))
-    taps = conv.displacements(s, spec.dtype, t.host())
+    packed = implicit_gemm.pack_weights(w, s.group, t.tile(spec.dtype))
+    taps = implicit_gemm.displacements(s, spec.dtype, t.host())
     y, whole = t.guarded((s.batch, *s.output, s.filters), out_dtype)
     claims = np.zeros(1, np.int64)
-    args = conv.conv_args(
+    args = implicit_gemm.conv_args(
         spec, t.host(), s, micro=t.micro(spec.dtype), x=padded.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data,
         taps=taps, claims=claims.ctypes.data, threads=nthreads, **more,
     )  # fmt: skip
-    t.run(gemm.kernel_text(spec, t.host()), args, nthreads)
+    t.run(gemm_kernel.kernel_text(spec, t.host()), args, nthreads)
     t.check_margin(whole)
     assert claims[0] == 0, "the count of claims is left for the next run"
     return y
@@ -106,8 +108,8 @@ def test_double_precision(s: ConvShape) -> None:
 @pytest.mark.parametrize("s", SHAPES, ids=str)
 def test_epilogue(s: ConvShape) -> None:
     """Bias, residual, a factor: relu(conv + bias[m] + residual) * scale."""
-    from intarsia.codegen.epilogue import Epilogue
-    from intarsia.kernel import lang
+    from intarsia.primitives import lang
+    from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 
     rng = np.random.default_rng(1)
     x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels // s.group, *s.kernel)
@@ -117,7 +119,7 @@ def test_epilogue(s: ConvShape) -> None:
     kinds = ("column", "full", "scalar")
     spec = GemmSpec(epilogue=Epilogue(lang.maximum(a + b + r, 0.0) * f, kinds, (DType.FLOAT,) * 3))
     operands = [
-        conv.conv_operand(kind, DType.FLOAT, array.ctypes.data, s, t.host())
+        implicit_gemm.conv_operand(kind, DType.FLOAT, array.ctypes.data, s, t.host())
         for kind, array in zip(kinds, (bias, residual, scale), strict=True)
     ]
     y = convolve(s, x, w, spec, 3, operands=operands)
@@ -130,13 +132,13 @@ def test_slices_of_channels() -> None:
     rng = np.random.default_rng(2)
     wide, w = t.random(rng, 2, 6, 7, 12), t.random(rng, 20, 5, 3, 3)
     y = np.full((2, *s.output, 32), 77, np.float32)
-    packed = conv.pack_weights(w, 1, t.tile())
-    taps = conv.displacements(s, DType.FLOAT, t.host(), x_pixel_nbytes=48)
-    args = conv.conv_args(
+    packed = implicit_gemm.pack_weights(w, 1, t.tile())
+    taps = implicit_gemm.displacements(s, DType.FLOAT, t.host(), x_pixel_nbytes=48)
+    args = implicit_gemm.conv_args(
         GemmSpec(), t.host(), s, micro=t.micro(), x=wide[..., 4:].ctypes.data, weights=packed.ctypes.data,
         y=y[..., 8:].ctypes.data, taps=taps, x_pixel_nbytes=48, y_pixel_nbytes=128,
     )  # fmt: skip
-    t.run(gemm.kernel_text(GemmSpec(), t.host()), args, 2)
+    t.run(gemm_kernel.kernel_text(GemmSpec(), t.host()), args, 2)
     np.testing.assert_allclose(y[..., 8:28], reference(wide[..., 4:9], w, s), atol=1e-4)
     assert (y[..., :8] == 77).all()
     assert (y[..., 28:] == 77).all()
@@ -149,7 +151,11 @@ def test_picking(sizes: tuple[int, ...], strides: tuple[int, ...]) -> None:
     x = t.random(np.random.default_rng(0), 2, *sizes, 5)
     for nthreads in t.THREADS:
         out, whole = t.guarded((2, *s.output, 5))
-        t.run(conv.picking_text(t.host()), conv.picking_args(s, DType.FLOAT, x.ctypes.data, out.ctypes.data), nthreads)
+        t.run(
+            implicit_gemm.picking_text(t.host()),
+            implicit_gemm.picking_args(s, DType.FLOAT, x.ctypes.data, out.ctypes.data),
+            nthreads,
+        )
         t.check_margin(whole)
         np.testing.assert_array_equal(out, x[(slice(None), *(slice(None, None, n) for n in strides))])
 
@@ -168,9 +174,9 @@ def test_border(s: ConvShape, channels_first: bool) -> None:
 
 def test_operand_kind() -> None:
     with pytest.raises(ValueError, match="operands of kind column, full, row or scalar; got 'batch'"):
-        conv.conv_operand("batch", DType.FLOAT, 0, SHAPES[0], t.host())
+        implicit_gemm.conv_operand("batch", DType.FLOAT, 0, SHAPES[0], t.host())
 
 
 def test_packed_weights_are_aligned() -> None:
-    assert conv.pack_weights(np.ones((5, 3, 2, 2), np.float32), 1, t.tile()).ctypes.data % 64 == 0
-    assert pack.packed_nbytes(12, 5, t.tile()) == 12 * pack.padded_columns(5, t.tile()) * 4
+    assert implicit_gemm.pack_weights(np.ones((5, 3, 2, 2), np.float32), 1, t.tile()).ctypes.data % 64 == 0
+    assert pack_b.packed_nbytes(12, 5, t.tile()) == 12 * pack_b.padded_columns(5, t.tile()) * 4

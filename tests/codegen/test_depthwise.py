@@ -9,12 +9,12 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import depthwise, kept_lines
-from intarsia.codegen.conv import ConvShape
-from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.window import WindowSpec, window_operand
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang
+from intarsia.primitives import lang
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel, depthwise_line_buffer
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec, window_operand
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
 
 
 def depthwise_shape(batch: int, spatial: tuple[int, ...], channels: int, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...], pads: tuple[int, ...]) -> ConvShape:  # fmt: skip  # noqa: E501
@@ -49,12 +49,12 @@ def reference(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:
 
 
 def convolve(s: ConvShape, x: np.ndarray, w: np.ndarray, spec: WindowSpec, nthreads: int, **more: object) -> np.ndarray:
-    packed = depthwise.pack_weights(w, t.host())
+    packed = depthwise_kernel.pack_weights(w, t.host())
     y, whole = t.guarded((s.batch, *s.output, s.channels), x.dtype.type)
-    args = depthwise.depthwise_args(
+    args = depthwise_kernel.depthwise_args(
         spec, t.host(), s, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, **more
     )  # fmt: skip
-    t.run(depthwise.kernel_text(spec, t.host()), args, nthreads)
+    t.run(depthwise_kernel.kernel_text(spec, t.host()), args, nthreads)
     t.check_margin(whole)
     return y
 
@@ -77,8 +77,8 @@ SPECS = [  # pixels, kept
 
 @pytest.mark.parametrize(("s", "dtype", "pixels", "kept"), SPECS, ids=str)
 def test_depthwise(s: ConvShape, dtype: DType, pixels: int, kept: bool) -> None:
-    spec = replace(depthwise.depthwise_spec(s, dtype), pixels=pixels)
-    assert not kept or kept_lines.can_keep(spec)
+    spec = replace(depthwise_kernel.depthwise_spec(s, dtype), pixels=pixels)
+    assert not kept or depthwise_line_buffer.can_keep(spec)
     spec = replace(spec, kept=kept)
     rng = np.random.default_rng(0)
     x, w = (
@@ -95,7 +95,7 @@ def test_depthwise(s: ConvShape, dtype: DType, pixels: int, kept: bool) -> None:
 @pytest.mark.parametrize("s", SHAPES, ids=str)
 def test_multiplier(s: ConvShape, multiplier: int, dtype: DType) -> None:
     shape, lanes = replace(s, filters=s.channels * multiplier), t.host().vector_bytes // dtype.numpy.itemsize
-    if not depthwise.takes((shape.filters, 1, *s.kernel), s.channels, lanes):
+    if not depthwise_kernel.takes((shape.filters, 1, *s.kernel), s.channels, lanes):
         pytest.skip("more filters of a channel than this machine's vectors have lanes")
     rng = np.random.default_rng(0)
     x = t.random(rng, s.batch, *s.spatial, s.channels, dtype=dtype.numpy)
@@ -107,27 +107,27 @@ def test_multiplier(s: ConvShape, multiplier: int, dtype: DType) -> None:
     operand = window_operand("column", dtype, column.ctypes.data, shape.filters, s.output)
     expected = reference(np.repeat(x, multiplier, -1), w, replace(shape, channels=shape.filters)) + column
     for nthreads in t.THREADS:
-        packed = depthwise.pack_weights(w, t.host())
+        packed = depthwise_kernel.pack_weights(w, t.host())
         y, whole = t.guarded((s.batch, *s.output, shape.filters), x.dtype.type)
-        args = depthwise.depthwise_args(
+        args = depthwise_kernel.depthwise_args(
             spec, t.host(), shape, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, operands=[operand]
         )  # fmt: skip
-        t.run(depthwise.kernel_text(spec, t.host()), args, nthreads)
+        t.run(depthwise_kernel.kernel_text(spec, t.host()), args, nthreads)
         t.check_margin(whole)
         np.testing.assert_allclose(y, expected, atol=1e-5)
 
 
 def test_which_are_depthwise() -> None:
-    assert depthwise.takes((32, 1, 3, 3), 32, 16) and depthwise.takes((64, 1, 3, 3), 32, 16)
-    assert not depthwise.takes((96, 1, 3, 3), 32, 16), "a vector would see parts of channels"
-    assert not depthwise.takes((64, 1, 3, 3), 8, 4), "more filters of a channel than lanes"
-    assert not depthwise.takes((32, 2, 3, 3), 16, 16) and not depthwise.takes((32, 1, 3, 3), 1, 16)
+    assert depthwise_kernel.takes((32, 1, 3, 3), 32, 16) and depthwise_kernel.takes((64, 1, 3, 3), 32, 16)
+    assert not depthwise_kernel.takes((96, 1, 3, 3), 32, 16), "a vector would see parts of channels"
+    assert not depthwise_kernel.takes((64, 1, 3, 3), 8, 4), "more filters of a channel than lanes"
+    assert not depthwise_kernel.takes((32, 2, 3, 3), 16, 16) and not depthwise_kernel.takes((32, 1, 3, 3), 1, 16)
 
 
 def test_schedule() -> None:
     def scheduled(width: int | None, channels: int = 96, kernel: tuple[int, ...] = (3, 3), stride: int = 1) -> tuple[int, bool]:
         steps, target = (stride,) * len(kernel), replace(t.host(), vector_bytes=64)
-        spec = depthwise.scheduled(WindowSpec("multiply", kernel, steps, (1,) * len(kernel)), channels, width, target)
+        spec = depthwise_kernel.scheduled(WindowSpec("multiply", kernel, steps, (1,) * len(kernel)), channels, width, target)
         return spec.pixels, spec.kept
 
     assert [scheduled(w)[0] for w in (None, 112, 56, 28, 20, 14, 7, 4, 1)] == [7, 7, 7, 7, 7, 7, 7, 5, 5]
@@ -140,7 +140,10 @@ def test_schedule() -> None:
     assert scheduled(16, 768, (3, 3))[1], "where not even these stay in the cache"
     assert not scheduled(16, 768, (2, 3))[1] and not scheduled(16, 768, (3, 3), 2)[1] and not scheduled(7, 768, (3, 3))[1]
     far = WindowSpec("multiply", (3, 3), (1, 1), (6, 6))
-    assert [depthwise.scheduled(far, c, 32, replace(t.host(), vector_bytes=64)).kept for c in (256, 240)] == [True, False]
+    assert [depthwise_kernel.scheduled(far, c, 32, replace(t.host(), vector_bytes=64)).kept for c in (256, 240)] == [
+        True,
+        False,
+    ]
     assert not scheduled(16, 768, (7, 7), 2)[1], "lines are hardly seen twice"
     assert not scheduled(16, 768, (7,))[1]
     assert not scheduled(64, 64, (5, 301))[1], "a ring has no room for the pixels that one output sees"
@@ -151,7 +154,7 @@ def test_no_sums_of_what_was_in_memory() -> None:
     s = depthwise_shape(1, (6, 9), 16, (5, 5), (1, 1), (1, 1), (2, 2, 2, 2))
     rng = np.random.default_rng(4)
     x, w = t.random(rng, 1, 6, 9, 16), t.random(rng, 16, 1, 5, 5)
-    spec = replace(depthwise.depthwise_spec(s), kept=True)
+    spec = replace(depthwise_kernel.depthwise_spec(s), kept=True)
     convolve(s, np.full_like(x, np.nan), w, spec, 1)
     np.testing.assert_allclose(convolve(s, x, w, spec, 1), reference(x, w, s), atol=1e-5)
 
@@ -172,8 +175,8 @@ def test_epilogue(s: ConvShape, heavy: bool, kept: bool) -> None:
     if heavy:
         for _ in range(8):
             root = root + lang.tanh(root)
-    spec = depthwise.depthwise_spec(s, epilogue=Epilogue(root, kinds, (DType.FLOAT,) * 3))
-    spec = replace(spec, kept=kept and kept_lines.can_keep(spec))
+    spec = depthwise_kernel.depthwise_spec(s, epilogue=Epilogue(root, kinds, (DType.FLOAT,) * 3))
+    spec = replace(spec, kept=kept and depthwise_line_buffer.can_keep(spec))
     operands = [
         window_operand(kind, DType.FLOAT, array.ctypes.data, s.channels, s.output)
         for kind, array in zip(kinds, (bias, residual, scale), strict=True)
@@ -191,13 +194,13 @@ def test_slices_of_channels() -> None:
     rng = np.random.default_rng(2)
     wide, w = t.random(rng, 1, 6, 7, 50), t.random(rng, 20, 1, 3, 3)
     y = np.full((1, 6, 7, 30), 77, np.float32)
-    spec = depthwise.depthwise_spec(s)
-    packed = depthwise.pack_weights(w, t.host())
-    args = depthwise.depthwise_args(
+    spec = depthwise_kernel.depthwise_spec(s)
+    packed = depthwise_kernel.pack_weights(w, t.host())
+    args = depthwise_kernel.depthwise_args(
         spec, t.host(), s, x=wide[..., 5:].ctypes.data, weights=packed.ctypes.data, y=y[..., 2:].ctypes.data,
         x_pixel_nbytes=200, y_pixel_nbytes=120,
     )  # fmt: skip
-    t.run(depthwise.kernel_text(spec, t.host()), args, 2)
+    t.run(depthwise_kernel.kernel_text(spec, t.host()), args, 2)
     np.testing.assert_allclose(y[..., 2:22], reference(wide[..., 5:25], w, s), atol=1e-5)
     assert (y[..., :2] == 77).all()
     assert (y[..., 22:] == 77).all()
@@ -208,7 +211,7 @@ def test_refusals() -> None:
     with pytest.raises(
         ValueError, match=r"group == channels == filters; got group 4, 4 channels, 8 filters: use codegen\.conv"
     ):
-        depthwise.depthwise_spec(shape)
+        depthwise_kernel.depthwise_spec(shape)
     with pytest.raises(ValueError, match="operation is one of multiply, max, average; got 'median'"):
         WindowSpec("median", (3,), (1,), (1,))
     row = Epilogue(lang.input(0, DType.FLOAT, ()) + lang.input(1, DType.FLOAT, ()), ("row",), (DType.FLOAT,))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from template_kernels import THREADS, check_margin, guarded, host, random, run
 
-from intarsia.codegen import distances as template
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.linalg import cdist_kernel as template
 
 
 def distances(a: np.ndarray, b: np.ndarray, root: bool, threads: int = 1) -> np.ndarray:

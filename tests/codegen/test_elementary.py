@@ -9,7 +9,7 @@ import pytest
 from loop_kernels import run_loops
 
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
 
 FUNCTIONS = {"sin": np.sin, "cos": np.cos}
 
@@ -101,16 +101,18 @@ def test_special_values_of_powers() -> None:
 def test_vectors_look_the_table_up_lane_by_lane(lanes: int) -> None:
     from template_kernels import run
 
-    from intarsia.codegen import ir
-    from intarsia.codegen.emit import Emitter
-    from intarsia.codegen.engine import kernel_text
+    from intarsia.codegen.elementwise.emitter import Emitter
+    from intarsia.codegen.llvm import ir_builder
+    from intarsia.codegen.llvm.jit import kernel_text
 
-    module = ir.Module()
-    kind = ir.FunctionType(ir.VoidType(), [ir.PointerType(), ir.IntType(64), ir.IntType(64)])
-    function = ir.Function(module, kind, "__SYMBOL__")
-    b = ir.IRBuilder(function.append_basic_block())
-    word = ir.IntType(64)
-    places = [b.load(b.gep(function.args[0], [word(i)], source_etype=word), typ=ir.PointerType()) for i in range(2)]
+    module = ir_builder.Module()
+    kind = ir_builder.FunctionType(
+        ir_builder.VoidType(), [ir_builder.PointerType(), ir_builder.IntType(64), ir_builder.IntType(64)]
+    )
+    function = ir_builder.Function(module, kind, "__SYMBOL__")
+    b = ir_builder.IRBuilder(function.append_basic_block())
+    word = ir_builder.IntType(64)
+    places = [b.load(b.gep(function.args[0], [word(i)], source_etype=word), typ=ir_builder.PointerType()) for i in range(2)]
     e = Emitter(b, lanes)
     e.store(e.primitive("sin", [e.load(places[0], DType.FLOAT)], DType.FLOAT, DType.FLOAT), places[1], DType.FLOAT)
     b.ret_void()

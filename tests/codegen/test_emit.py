@@ -13,15 +13,15 @@ pytest.importorskip("llvmlite", reason="the primitives are compiled with llvmlit
 
 from loop_kernels import compiled, run_kernel, run_loops
 
-from intarsia.codegen import ir
-from intarsia.codegen.emit import I1, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive
-from intarsia.codegen.loops import lower
-from intarsia.codegen.target import Target
-from intarsia.faults import DIVISION_BY_ZERO
+from intarsia.codegen.elementwise.emitter import I1, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive
+from intarsia.codegen.llvm import ir_builder
+from intarsia.codegen.llvm.target import Target
+from intarsia.codegen.loops.loop_nest import lower
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.divisors import DIVISIONS
-from intarsia.kernel.interpret import DivisionByZero, interpret
+from intarsia.primitives import lang as k
+from intarsia.primitives.divisors import DIVISIONS
+from intarsia.primitives.interpreter import DivisionByZero, interpret
+from intarsia.run_status import DIVISION_BY_ZERO
 
 FLOATS = (DType.FLOAT, DType.DOUBLE, DType.FLOAT16, DType.BFLOAT16)
 INTEGERS = tuple(sorted(d for d in SUPPORTED_DTYPES if d.is_integer))
@@ -210,15 +210,15 @@ def test_any_byte_but_zero_is_true() -> None:
 @pytest.mark.parametrize("lanes", [1, 4])
 @pytest.mark.parametrize(("op", "dtype"), [("exp", DType.INT32), ("bitand", DType.FLOAT), ("exp", DType.BOOL)])
 def test_what_has_no_code(op: str, dtype: DType, lanes: int) -> None:
-    function = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), []), "f")
-    emitter = Emitter(ir.IRBuilder(function.append_basic_block()), lanes)
+    function = ir_builder.Function(ir_builder.Module(), ir_builder.FunctionType(ir_builder.VoidType(), []), "f")
+    emitter = Emitter(ir_builder.IRBuilder(function.append_basic_block()), lanes)
     value = emitter.constant(1, emitter_type(dtype))
     with pytest.raises(UnsupportedPrimitive, match=op):
         emitter.primitive(op, [value, value], dtype, dtype)
 
 
-def emitter_type(dtype: DType) -> ir.Type:
-    return {DType.INT32: ir.IntType(32), DType.FLOAT: ir.FloatType(), DType.BOOL: I1}[dtype]
+def emitter_type(dtype: DType) -> ir_builder.Type:
+    return {DType.INT32: ir_builder.IntType(32), DType.FLOAT: ir_builder.FloatType(), DType.BOOL: I1}[dtype]
 
 
 # --- float32 functions without calls: distance from the exact value in units of the last place -------------------------
@@ -353,23 +353,30 @@ def test_vectors_give_what_scalars_do(lanes: int) -> None:
     """Every way to compute: arithmetic, calls of libm, polynomials, booleans, casts to 16 bits, constants."""
     from template_kernels import at_page_end, run
 
-    from intarsia.codegen.engine import kernel_text
+    from intarsia.codegen.llvm.jit import kernel_text
 
     x, y = (k.input(i, DType.FLOAT, ()) for i in range(2))
     z = k.select(x < y, k.exp(x) * 2.0, k.unary("sin", y)) + k.binary("fmod", x, y) + k.binary("mod", x, k.absolute(y) + 0.5)
     root = k.cast(k.cast(z, DType.BFLOAT16), DType.FLOAT) + k.cast(k.cast(k.tanh(x), DType.FLOAT16), DType.FLOAT)
     root = k.reshape(k.broadcast(root, (1,)), (1, 1)) + k.maximum(x, y) * k.unary("sign", x)
-    module = ir.Module()
-    function = ir.Function(
-        module, ir.FunctionType(ir.VoidType(), [ir.PointerType(), ir.IntType(64), ir.IntType(64)]), "__SYMBOL__"
+    module = ir_builder.Module()
+    function = ir_builder.Function(
+        module,
+        ir_builder.FunctionType(
+            ir_builder.VoidType(), [ir_builder.PointerType(), ir_builder.IntType(64), ir_builder.IntType(64)]
+        ),
+        "__SYMBOL__",
     )
-    builder = ir.IRBuilder(function.append_basic_block())
+    builder = ir_builder.IRBuilder(function.append_basic_block())
     emitter = Emitter(builder, lanes)
     pointers = [
-        builder.load(builder.gep(function.args[0], [ir.IntType(64)(i)], source_etype=ir.IntType(64)), typ=ir.PointerType())
+        builder.load(
+            builder.gep(function.args[0], [ir_builder.IntType(64)(i)], source_etype=ir_builder.IntType(64)),
+            typ=ir_builder.PointerType(),
+        )
         for i in range(3)
     ]
-    scalar = builder.load(pointers[1], typ=ir.FloatType())
+    scalar = builder.load(pointers[1], typ=ir_builder.FloatType())
     value = emitter.evaluate(root, {0: emitter.load(pointers[0], DType.FLOAT), 1: emitter.splat(scalar)})
     emitter.store(value, pointers[2], DType.FLOAT)
     builder.ret_void()

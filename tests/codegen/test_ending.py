@@ -11,14 +11,15 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import blocked, pack
-from intarsia.codegen.ending import Ending, ending_of, takes_residuals
-from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.gemm import GemmSpec, Operand
-from intarsia.codegen.microkernel import Tile, tile_of
-from intarsia.codegen.stepped import blocked_tile, stepped_micro_text
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
+from intarsia.providers.cpu.kernels.common import pack_b
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
+from intarsia.providers.cpu.kernels.common.register_epilogue import Ending, ending_of, takes_residuals
+from intarsia.providers.cpu.kernels.conv import pointwise_kernel
+from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand
 
 SUMS, BIAS = (k.input(i, DType.FLOAT, (1,)) for i in range(2))
 BOUNDS = {
@@ -45,17 +46,17 @@ def product(
 ) -> np.ndarray:
     assert spec.tile is not None
     (m, depth), n = a.shape, b.shape[1]
-    packed, taps = pack.pack_matrix(b, spec.tile), blocked.row_taps(spec.dtype, t.host())
+    packed, taps = pack_b.pack_matrix(b, spec.tile), pointwise_kernel.row_taps(spec.dtype, t.host())
     c, whole = t.guarded((m, n), a.dtype.type)
     claims, operands = np.zeros(1, np.int64), [Operand(bias.ctypes.data)]
     if residual is not None:
         operands.append(Operand(residual.ctypes.data, residual.strides[0]))
-    args = blocked.rows_args(
+    args = pointwise_kernel.rows_args(
         spec, t.host(), micro=t.address(stepped_micro_text(spec.dtype, t.host(), spec.tile)), a=a.ctypes.data,
         b=packed.ctypes.data, c=c.ctypes.data, m=m, n=n, k=depth, taps=taps.ctypes.data, claims=claims.ctypes.data,
         operands=operands, threads=threads,
     )  # fmt: skip
-    t.run(blocked.rows_text(spec, t.host()), args, threads)
+    t.run(pointwise_kernel.rows_text(spec, t.host()), args, threads)
     t.check_margin(whole)
     return c
 

@@ -14,17 +14,9 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="code generation needs llvmlite")
 
-from intarsia.codegen.cache import DiskCache
-from intarsia.codegen.engine import (
-    Engine,
-    KernelText,
-    emit_assembly,
-    emit_object,
-    get_engine,
-    kernel_symbol,
-    kernel_text,
-)
-from intarsia.codegen.target import L2_NBYTES, L3_NBYTES, Target, second_level_nbytes, streamed_nbytes
+from intarsia.cache.disk_cache import DiskCache
+from intarsia.codegen.llvm.jit import Engine, KernelText, emit_assembly, emit_object, get_engine, kernel_symbol, kernel_text
+from intarsia.codegen.llvm.target import L2_NBYTES, L3_NBYTES, Target, second_level_nbytes, streamed_nbytes
 from intarsia.errors import EPFail, InvalidArgument
 
 # args: x, y, count; y[i] = x[i] * FACTOR + 1 for this thread's share
@@ -130,7 +122,7 @@ def test_parts_are_compiled_once_for_all_that_call_them(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked_by_llvm: bool
 ) -> None:
     if linked_by_llvm:
-        monkeypatch.setattr("intarsia.codegen.engine.link", lambda objects, symbols: None)
+        monkeypatch.setattr("intarsia.codegen.llvm.jit.link", lambda objects, symbols: None)
     x, part = np.arange(5, dtype=np.float32), scale_kernel(2.0)
     callers = [calling(part), calling(part, 1), calling(calling(part, 2), 3)]
     addresses = engine.load(callers[:2])

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.codegen.cache import DiskCache, cache_directory, cache_enabled, content_key, get_cache
+from intarsia.cache.disk_cache import DiskCache, cache_directory, cache_enabled, content_key, get_cache
 from intarsia.errors import InvalidArgument
 
 
@@ -103,7 +103,7 @@ def test_size_is_bounded_once_a_process(tmp_path: Path) -> None:
 
 @pytest.mark.not_under_wine("a file's time of access is not set")
 def test_a_large_entry_has_the_size_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("intarsia.codegen.cache._LARGE_NBYTES", 4000)
+    monkeypatch.setattr("intarsia.cache.disk_cache._LARGE_NBYTES", 4000)
     DiskCache(tmp_path).put("old", bytes(5000))
     (old,) = (path for path in files(tmp_path) if path.name == "old")
     os.utime(old, (1e9, 1e9))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.codegen import executable_memory
+from intarsia.codegen.llvm import executable_memory
 
 PAGE = 4096
 SEVEN = b"\xb8\x07\x00\x00\x00\xc3"  # x86-64: mov eax, 7; ret

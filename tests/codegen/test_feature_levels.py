@@ -14,7 +14,7 @@ if platform.machine().lower() not in ("x86_64", "amd64"):
     pytest.skip("the levels are those of x86-64", allow_module_level=True)
 
 import intarsia as ort
-from intarsia.codegen.target import FEATURES_VARIABLE, Target
+from intarsia.codegen.llvm.target import FEATURES_VARIABLE, Target
 
 LEVELS = ("sse2", "x86-64-v2", "avx2", "avx2,+avxvnni", "avx512", "-avx512vnni", "")
 NEEDED = {"avx2": "avx2", "avx2,+avxvnni": "avxvnni", "avx512": "avx512bw", "-avx512vnni": "avx512bw"}

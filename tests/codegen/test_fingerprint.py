@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.codegen import fingerprint
+from intarsia.cache import fingerprint
 
 
 @pytest.fixture

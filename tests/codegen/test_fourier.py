@@ -6,24 +6,31 @@ import numpy as np
 import pytest
 from template_kernels import THREADS, at_page_end, check_margin, guarded, host, random, run
 
-from intarsia.codegen import fourier
-from intarsia.codegen.fourier_tables import LARGEST_RADIX, radices, smooth_at_least, split_of, tables, twists
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.fourier import fft_kernel
+from intarsia.providers.cpu.kernels.fourier.twiddle_tables import (
+    LARGEST_RADIX,
+    radices,
+    smooth_at_least,
+    split_of,
+    tables,
+    twists,
+)
 
 SHAPES = ((1, 1), (7, 1), (40, 1), (2, 3), (2, 50))  # outer and inner lines
 
 
-def transform(form: fourier.Form, x: np.ndarray, n: int, bins: int, scale: float, threads: int) -> np.ndarray:
+def transform(form: fft_kernel.Form, x: np.ndarray, n: int, bins: int, scale: float, threads: int) -> np.ndarray:
     """x [outer, have, inner(, 2)] -> [outer, bins, inner(, 2)]."""
     outer, have, inner = x.shape[:3]
     y, whole = guarded((outer, bins, inner, *((2,) if form.target == "complex" else ())), form.dtype.numpy)
     found = tables(n, np.dtype(form.dtype.numpy).name)
-    scratch = np.zeros(threads * fourier.scratch_nbytes(form.dtype, found.smooth, host()), np.uint8)
-    lines = fourier.Lines((have * inner, 1, inner), (bins * inner, 1, inner), outer, inner)
+    scratch = np.zeros(threads * fft_kernel.scratch_nbytes(form.dtype, found.smooth, host()), np.uint8)
+    lines = fft_kernel.Lines((have * inner, 1, inner), (bins * inner, 1, inner), outer, inner)
     x = at_page_end(x)
     buffers = [x.ctypes.data, y.ctypes.data, 0, 0, scratch.ctypes.data]
-    args = fourier.kernel_args(form, host(), found, lines, have=have, bins=bins, scale=scale, buffers=buffers)
-    run(fourier.kernel_text(form, host()), [a.ctypes.data if isinstance(a, np.ndarray) else a for a in args], threads)
+    args = fft_kernel.kernel_args(form, host(), found, lines, have=have, bins=bins, scale=scale, buffers=buffers)
+    run(fft_kernel.kernel_text(form, host()), [a.ctypes.data if isinstance(a, np.ndarray) else a for a in args], threads)
     check_margin(whole)
     return y
 
@@ -38,11 +45,11 @@ def test_forms(dtype: DType, n: int, have: int) -> None:
         real = np.ascontiguousarray(x[..., 0])
         whole, half = np.fft.fft(real.astype(np.float64), n, axis=1), n // 2 + 1
         cases = [
-            (fourier.Form(dtype, "complex", "complex"), x, n, np.fft.fft(z, n, axis=1), 1.0),
-            (fourier.Form(dtype, "complex", "complex", inverse=True), x, n, np.fft.ifft(z, n, axis=1), 1 / n),
-            (fourier.Form(dtype, "real", "complex", paired=True), real, half, whole[:, :half], 1.0),
-            (fourier.Form(dtype, "real", "complex"), real, n, whole, 1.0),
-            (fourier.Form(dtype, "half", "real", inverse=True, paired=True), x, n, np.fft.irfft(z, n, axis=1), 1 / n),
+            (fft_kernel.Form(dtype, "complex", "complex"), x, n, np.fft.fft(z, n, axis=1), 1.0),
+            (fft_kernel.Form(dtype, "complex", "complex", inverse=True), x, n, np.fft.ifft(z, n, axis=1), 1 / n),
+            (fft_kernel.Form(dtype, "real", "complex", paired=True), real, half, whole[:, :half], 1.0),
+            (fft_kernel.Form(dtype, "real", "complex"), real, n, whole, 1.0),
+            (fft_kernel.Form(dtype, "half", "real", inverse=True, paired=True), x, n, np.fft.irfft(z, n, axis=1), 1 / n),
         ]
         for form, given, bins, expected, scale in cases:
             y = transform(form, given, n, bins, scale, threads)

@@ -10,11 +10,19 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import gemm_tiles, pack
-from intarsia.codegen.gemm import GemmSpec, Operand
-from intarsia.codegen.microkernel import Tile, micro_text, product_tile, tile_of, tiled_micro_text, tiled_rows
-from intarsia.codegen.pack_tiles import k_block, pack_tiles_args, pack_tiles_text
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.common import pack_b
+from intarsia.providers.cpu.kernels.common.microkernel import (
+    Tile,
+    micro_text,
+    product_tile,
+    tile_of,
+    tiled_micro_text,
+    tiled_rows,
+)
+from intarsia.providers.cpu.kernels.matmul import packed_a_kernel
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand
+from intarsia.providers.cpu.kernels.matmul.pack_a import k_block, pack_tiles_args, pack_tiles_text
 
 
 def packed_a(a: np.ndarray, tile: Tile, nthreads: int) -> np.ndarray:
@@ -29,24 +37,24 @@ def product(
 ) -> None:
     """C = epilogue(A B), A packed where it has rows enough."""
     tile, (m, k), n = spec.tile or tile_of(spec.dtype, t.host()), a.shape, b.shape[1]
-    packed = packed_a(a, tile, nthreads).ctypes if gemm_tiles.packs(m, tile) else None
-    narrow = pack.in_fewer_bits(b, spec.stored) if spec.stored is not None else b
+    packed = packed_a(a, tile, nthreads).ctypes if packed_a_kernel.packs(m, tile) else None
+    narrow = pack_b.in_fewer_bits(b, spec.stored) if spec.stored is not None else b
     texts = micro_text(spec.dtype, t.host(), tile, spec.stored), tiled_micro_text(spec.dtype, t.host(), tile)
     assert narrow is not None
-    panels = pack.pack_matrix(narrow, tile)
-    nbytes = gemm_tiles.tiled_scratch_nbytes(spec, t.host(), m, k)
-    scratch = pack.aligned_zeros((nthreads, nbytes), np.uint8)
-    sums = pack.aligned_zeros((gemm_tiles.partial_elements(m, n, tile),), a.dtype)
+    panels = pack_b.pack_matrix(narrow, tile)
+    nbytes = packed_a_kernel.tiled_scratch_nbytes(spec, t.host(), m, k)
+    scratch = pack_b.aligned_zeros((nthreads, nbytes), np.uint8)
+    sums = pack_b.aligned_zeros((packed_a_kernel.partial_elements(m, n, tile),), a.dtype)
     claims = np.zeros(1, np.int64)
-    for part in gemm_tiles.parts(k, tile):
-        args = gemm_tiles.tiled_args(
+    for part in packed_a_kernel.parts(k, tile):
+        args = packed_a_kernel.tiled_args(
             spec, t.host(), micro=(t.address(texts[0]), t.address(texts[1])),
             a=(0 if packed is not None else a.ctypes.data, packed.data if packed is not None else 0),
             b=panels.ctypes.data, c=c.ctypes.data, m=m, n=n, k=k, taps=t.ZERO_TAP.ctypes.data, part=part,
             scratch=scratch.ctypes.data, partial=sums.ctypes.data, claims=claims.ctypes.data, threads=nthreads,
             operands=operands,
         )  # fmt: skip
-        t.run(gemm_tiles.tiled_text(spec, t.host()), args, nthreads)
+        t.run(packed_a_kernel.tiled_text(spec, t.host()), args, nthreads)
         assert claims[0] == 0
 
 
@@ -108,18 +116,18 @@ def test_rounding_to_16_bits() -> None:
     rng = np.random.default_rng(3)
     numbers = np.concatenate([rng.standard_normal(500), [0.0, -0.0, 1e-40, 65504, 1 + 2**-8, 1 + 3 * 2**-8]]).astype(np.float32)
     for stored in (DType.FLOAT16, DType.BFLOAT16):
-        found = pack.in_16_bits(numbers, stored)
+        found = pack_b.in_16_bits(numbers, stored)
         assert found is not None
         np.testing.assert_array_equal(found, numbers.astype(stored.numpy).view(np.uint16))
-        kept = pack.in_16_bits(np.array([np.inf, -np.inf, np.nan], np.float32), stored)
+        kept = pack_b.in_16_bits(np.array([np.inf, -np.inf, np.nan], np.float32), stored)
         assert kept is not None
         np.testing.assert_array_equal(kept.view(stored.numpy).astype(np.float32), [np.inf, -np.inf, np.nan])
-    assert pack.in_16_bits(np.array([65520], np.float32), DType.FLOAT16) is None
+    assert pack_b.in_16_bits(np.array([65520], np.float32), DType.FLOAT16) is None
     whole = np.array([-128, 0, 127], np.float32)
-    np.testing.assert_array_equal(pack.in_fewer_bits(whole, DType.INT8), whole.astype(np.int8))
+    np.testing.assert_array_equal(pack_b.in_fewer_bits(whole, DType.INT8), whole.astype(np.int8))
     for number in (0.5, 128, -129, np.nan, np.inf):
-        assert pack.in_fewer_bits(np.array([1, number], np.float32), DType.INT8) is None
-    assert pack.in_16_bits(np.array([3.4e38], np.float32), DType.BFLOAT16) is None
+        assert pack_b.in_fewer_bits(np.array([1, number], np.float32), DType.INT8) is None
+    assert pack_b.in_16_bits(np.array([3.4e38], np.float32), DType.BFLOAT16) is None
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(5, 50, 40), (60, 100, 200), (75, 70, 1600)])
@@ -143,7 +151,7 @@ def test_epilogue_comes_once(m: int, n: int, k: int) -> None:
 @pytest.mark.parametrize("k", [1, 100, 128, 129, 768, 1281, 3072, 10000])
 def test_parts_are_whole_blocks(k: int) -> None:
     tile = product_tile(4096, DType.FLOAT, t.host())
-    found = gemm_tiles.parts(k, tile)
+    found = packed_a_kernel.parts(k, tile)
     assert [first for first, _ in found] == [sum(s for _, s in found[:i]) for i in range(len(found))]
     assert sum(steps for _, steps in found) == k
     assert all(first % k_block(k, tile) == 0 for first, _ in found)
@@ -153,4 +161,4 @@ def test_rows_of_even_tiles() -> None:
     """The micro-kernel for packed A has variants for every tile that even cuts give."""
     for tile in (Tile(14, 2, 16, 4), Tile(8, 3, 16, 4), Tile(6, 2, 8, 4)):
         for m in range(4 * tile.rows, 40 * tile.rows):
-            assert gemm_tiles.packs(m, tile) and m // -(-m // tile.rows) >= tiled_rows(tile)
+            assert packed_a_kernel.packs(m, tile) and m // -(-m // tile.rows) >= tiled_rows(tile)

@@ -12,13 +12,13 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import depthwise, group_window
-from intarsia.codegen.conv import ConvShape
-from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.window import WindowSpec
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang
-from intarsia.providers.cpu.pair_rows import in_pairs
+from intarsia.primitives import lang
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel, small_groups_kernel
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import in_pairs
 
 SHAPES = [  # channels are times those of a group
     ConvShape(1, (7, 7), 40, 40, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
@@ -69,10 +69,10 @@ def spec_of(s: ConvShape, each: int, kind: object, epilogue: Epilogue | None = N
 
 
 def convolve(s: ConvShape, x: np.ndarray, w: np.ndarray, spec: WindowSpec, nthreads: int) -> np.ndarray:
-    packed = group_window.pack_weights(w, t.host(), in_pairs if spec.x_dtype else None)
+    packed = small_groups_kernel.pack_weights(w, t.host(), in_pairs if spec.x_dtype else None)
     y, whole = t.guarded((s.batch, *s.output, s.channels), spec.dtype.numpy.type)
-    args = depthwise.depthwise_args(spec, t.host(), s, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data)
-    t.run(group_window.kernel_text(spec, t.host()), args, nthreads)
+    args = depthwise_kernel.depthwise_args(spec, t.host(), s, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data)
+    t.run(small_groups_kernel.kernel_text(spec, t.host()), args, nthreads)
     t.check_margin(whole)
     return y
 
@@ -101,10 +101,10 @@ def test_epilogue(kind: object) -> None:
 
 
 def test_which_groups() -> None:
-    assert group_window.takes((32, 4, 3, 3), 8, 16)
-    assert not group_window.takes((64, 4, 3, 3), 8, 16), "more filters than channels"
-    assert not group_window.takes((32, 16, 3, 3), 2, 16), "wide groups"
-    assert not group_window.takes((64, 8, 3, 3), 8, 4), "wider than a vector"
-    assert not group_window.takes((64, 8, 31), 8, 16), "long windows"
+    assert small_groups_kernel.takes((32, 4, 3, 3), 8, 16)
+    assert not small_groups_kernel.takes((64, 4, 3, 3), 8, 16), "more filters than channels"
+    assert not small_groups_kernel.takes((32, 16, 3, 3), 2, 16), "wide groups"
+    assert not small_groups_kernel.takes((64, 8, 3, 3), 8, 4), "wider than a vector"
+    assert not small_groups_kernel.takes((64, 8, 31), 8, 16), "long windows"
     with pytest.raises(ValueError, match="groups of 2\\^n channels go with multiply of one type; got 3 and multiply"):
         WindowSpec("multiply", (3,), (1,), (1,), each=3)

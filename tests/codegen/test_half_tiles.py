@@ -9,12 +9,13 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import gemm_tiles, half_tiles, pack, pack_tiles
-from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.gemm import GemmSpec, Operand
-from intarsia.codegen.microkernel import Tile
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.common import pack_b
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.matmul import float16_kernel, pack_a, packed_a_kernel
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand
 
 TILES = (Tile(14, 2, 32, 2), Tile(8, 3, 32, 2))
 needs_halves = pytest.mark.skipif(not t.host().has("avx512fp16"), reason="this CPU has no arithmetic of float16")
@@ -24,26 +25,26 @@ def product(
     a: np.ndarray, b: np.ndarray, tile: Tile, nthreads: int, epilogue: Epilogue | None = None, operands: tuple = ()
 ) -> np.ndarray:
     (m, k), n = a.shape, b.shape[1]
-    spec = GemmSpec(DType.FLOAT, "packed", epilogue, tile=half_tiles.sums_tile(tile), halves=True)
-    panels = half_tiles.pack_half_weights(b, tile)
+    spec = GemmSpec(DType.FLOAT, "packed", epilogue, tile=float16_kernel.sums_tile(tile), halves=True)
+    panels = float16_kernel.pack_half_weights(b, tile)
     assert panels is not None
-    packed = t.at_page_end(np.full(m * half_tiles.packed_columns(k, tile), 7, np.float16))
+    packed = t.at_page_end(np.full(m * float16_kernel.packed_columns(k, tile), 7, np.float16))
     t.run(
-        half_tiles.pack_halves_text(tile, t.host()),
-        half_tiles.pack_halves_args(a.ctypes.data, 4 * k, packed.ctypes.data, m, k, tile),
+        float16_kernel.pack_halves_text(tile, t.host()),
+        float16_kernel.pack_halves_args(a.ctypes.data, 4 * k, packed.ctypes.data, m, k, tile),
         nthreads,
     )
     c, whole = t.guarded((m, n), epilogue.dtype.numpy if epilogue is not None else np.float32)
-    scratch = pack.aligned_zeros((nthreads, gemm_tiles.tiled_scratch_nbytes(spec, t.host(), m, k)), np.uint8)
-    sums = pack.aligned_zeros((gemm_tiles.partial_elements(m, n, half_tiles.sums_tile(tile)),), np.float32)
-    claims, micro = np.zeros(1, np.int64), t.address(half_tiles.half_micro_text(tile, t.host()))
-    for part in gemm_tiles.parts(k, half_tiles.sums_tile(tile)):
-        args = gemm_tiles.tiled_args(
+    scratch = pack_b.aligned_zeros((nthreads, packed_a_kernel.tiled_scratch_nbytes(spec, t.host(), m, k)), np.uint8)
+    sums = pack_b.aligned_zeros((packed_a_kernel.partial_elements(m, n, float16_kernel.sums_tile(tile)),), np.float32)
+    claims, micro = np.zeros(1, np.int64), t.address(float16_kernel.half_micro_text(tile, t.host()))
+    for part in packed_a_kernel.parts(k, float16_kernel.sums_tile(tile)):
+        args = packed_a_kernel.tiled_args(
             spec, t.host(), micro=(micro, micro), a=(0, packed.ctypes.data), b=panels.ctypes.data, c=c.ctypes.data,
             m=m, n=n, k=k, taps=0, scratch=scratch.ctypes.data, part=part, partial=sums.ctypes.data,
             claims=claims.ctypes.data, threads=nthreads, operands=operands,
         )  # fmt: skip
-        t.run(half_tiles.half_text(spec, t.host()), args, nthreads)
+        t.run(float16_kernel.half_text(spec, t.host()), args, nthreads)
         assert claims[0] == 0
     t.check_margin(whole)
     return c
@@ -51,7 +52,7 @@ def product(
 
 def model(a: np.ndarray, b: np.ndarray, tile: Tile) -> np.ndarray:
     """What the kernels compute, in NumPy's float16: one rounding for each product's addition."""
-    k, block = a.shape[1], pack_tiles.k_block(a.shape[1], half_tiles.sums_tile(tile))
+    k, block = a.shape[1], pack_a.k_block(a.shape[1], float16_kernel.sums_tile(tile))
     columns = 2.0 ** np.floor(np.log2(np.abs(b).max(0)))
     total = np.zeros((a.shape[0], b.shape[1]), np.float32)
     for first in range(0, k, block):
@@ -124,7 +125,7 @@ def test_weights_that_are_not_finite_are_refused() -> None:
     for number in (np.inf, -np.inf, np.nan):
         b = np.ones((40, 70), np.float32)
         b[3, 4] = number
-        assert half_tiles.pack_half_weights(b, TILES[0]) is None
+        assert float16_kernel.pack_half_weights(b, TILES[0]) is None
 
 
 @pytest.mark.parametrize("tile", TILES, ids=str)
@@ -132,5 +133,5 @@ def test_broadcasts_are_part_of_the_multiplication(tile: Tile) -> None:
     """A broadcast of 16 bits by itself costs a shuffle; full tiles must not have one."""
     features = "+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx512fp16,+f16c,+fma,+avx2"
     target = Target.create("x86_64-unknown-linux-gnu", "sapphirerapids", features)
-    text = t.assembly(half_tiles.half_micro_text(tile, target), target)
+    text = t.assembly(float16_kernel.half_micro_text(tile, target), target)
     assert text.count("{1to32}") > 200 and text.count("vpbroadcastw") < 40

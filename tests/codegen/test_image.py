@@ -14,11 +14,11 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="the objects are compiled with llvmlite")
 
-from intarsia.codegen import compiler, executable_memory, image
-from intarsia.codegen.cache import DiskCache
-from intarsia.codegen.engine import Engine, emit_object
-from intarsia.codegen.link_objects import link
-from intarsia.codegen.target import Target
+from intarsia.cache.disk_cache import DiskCache
+from intarsia.codegen.llvm import compile_ir, executable_memory, linked_image
+from intarsia.codegen.llvm.jit import Engine, emit_object
+from intarsia.codegen.llvm.link_objects import link
+from intarsia.codegen.llvm.target import Target
 from intarsia.errors import EPFail
 
 pytestmark = pytest.mark.skipif(
@@ -89,7 +89,7 @@ def objects(*texts: str, optimize: bool) -> list[bytes]:
 def test_calls_tables_and_functions_of_the_process(optimize: bool) -> None:
     linked = link(objects(CALLS, SWITCH, OTHER, optimize=optimize), ["kernel", "pick", "kernel2"])
     assert linked is not None
-    addresses = image.load(linked)
+    addresses = linked_image.load(linked)
     assert addresses is not None
     value, zeros = run(addresses["kernel"], 0.5, 2)
     assert value == pytest.approx(4 * np.cos(0.5), rel=1e-15)
@@ -100,7 +100,7 @@ def test_calls_tables_and_functions_of_the_process(optimize: bool) -> None:
 def test_a_block_is_loaded_once() -> None:
     linked = link(objects(OTHER, optimize=True), ["kernel2"])
     assert linked is not None
-    assert image.load_once(linked) == image.load_once(bytes(bytearray(linked)))
+    assert linked_image.load_once(linked) == linked_image.load_once(bytes(bytearray(linked)))
 
 
 def test_data_that_code_writes_lie_on_pages_of_their_own() -> None:
@@ -109,7 +109,7 @@ def test_data_that_code_writes_lie_on_pages_of_their_own() -> None:
         define i64 @f() { %v = load i64, ptr @n  %w = add i64 %v, 1  store i64 %w, ptr @n  store i64 %v, ptr @m  ret i64 %v }"""
     linked = link(objects(text, optimize=False), ["f"])
     assert linked is not None
-    first, second = (ctypes.CFUNCTYPE(ctypes.c_int64)(image.load(linked)["f"]) for _ in range(2))  # type: ignore[index]
+    first, second = (ctypes.CFUNCTYPE(ctypes.c_int64)(linked_image.load(linked)["f"]) for _ in range(2))  # type: ignore[index]
     assert [first(), first(), second(), first()] == [7, 8, 7, 9]
 
 
@@ -124,7 +124,7 @@ def test_a_function_that_the_process_does_not_have() -> None:
     text = "declare void @no_such_function_anywhere()\ndefine void @f() { call void @no_such_function_anywhere() ret void }"
     linked = link(objects(text, optimize=False), ["f"])
     assert linked is not None
-    assert image.load(linked) is None
+    assert linked_image.load(linked) is None
 
 
 def test_an_object_that_calls_what_the_process_does_not_have_is_an_error_that_names_it() -> None:
@@ -138,8 +138,8 @@ def test_a_system_for_which_llvm_has_no_linker_is_an_error_of_ours(monkeypatch: 
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("JITLink is not currently available on Windows")
 
-    monkeypatch.setattr("intarsia.codegen.engine.link", lambda *_: None)
-    monkeypatch.setattr(compiler.llvm(), "create_lljit_compiler", refuse)
+    monkeypatch.setattr("intarsia.codegen.llvm.jit.link", lambda *_: None)
+    monkeypatch.setattr(compile_ir.llvm(), "create_lljit_compiler", refuse)
     engine = Engine(Target.host(), DiskCache(None))
     with pytest.raises(EPFail, match=r"kernels \['kernel2'\] could not be linked into this process: JITLink is not"):
         engine._add({"key": objects(OTHER, optimize=True)[0]}, {"key": "kernel2"})
@@ -153,15 +153,15 @@ def test_code_that_may_not_be_executed_is_not_loaded_and_its_memory_is_given_bac
     monkeypatch.setattr(executable_memory, "protect", lambda *_: False)
     monkeypatch.setattr(executable_memory, "allocate", lambda nbytes: taken.append(allocate(nbytes)) or taken[-1])
     monkeypatch.setattr(executable_memory, "free", lambda address, nbytes: freed.append(address) or free(address, nbytes))
-    assert image.load(linked) is None
+    assert linked_image.load(linked) is None
     assert freed == taken != []
 
 
 def test_a_foreign_block_is_refused() -> None:
     linked = link(objects(OTHER, optimize=True), ["kernel2"])
     assert linked is not None
-    assert image.load(b"another " + linked[8:]) is None
-    assert image.load(linked[:-1]) is None
+    assert linked_image.load(b"another " + linked[8:]) is None
+    assert linked_image.load(linked[:-1]) is None
 
 
 WINDOWS = Target.create("x86_64-pc-windows-msvc-elf", "x86-64")
@@ -212,7 +212,7 @@ def test_objects_for_windows_are_linked_and_run(optimize: bool) -> None:
     codes = [emit_object(WINDOWS_KERNEL, WINDOWS, optimize), *objects(CALLER, optimize=optimize)]
     linked = link(codes, ["call"])
     assert linked is not None
-    addresses = image.load(linked)
+    addresses = linked_image.load(linked)
     assert addresses is not None
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(addresses["call"])
     for n, offset in enumerate([0.5, 10.0, -7.0, 3.0, 2.5, 100.0]):
@@ -231,7 +231,7 @@ def test_large_stacks_on_windows_ask_the_systems_function_for_pages(optimize: bo
         ret void }"""
     linked = link([emit_object(text, WINDOWS, optimize)], ["f"])
     assert linked is not None
-    assert image.unknown_functions(linked) == ([] if sys.platform == "win32" else ["__chkstk"])
+    assert linked_image.unknown_functions(linked) == ([] if sys.platform == "win32" else ["__chkstk"])
 
 
 @pytest.mark.parametrize(
@@ -251,8 +251,8 @@ def test_code_for_windows_is_in_elf(process: str, native: str, monkeypatch: pyte
             return process
 
     with monkeypatch.context() as patch:
-        patch.setattr(compiler, "llvm", Binding)
-        assert compiler.native_triple.__wrapped__() == native
+        patch.setattr(compile_ir, "llvm", Binding)
+        assert compile_ir.native_triple.__wrapped__() == native
     if "x86_64" in process:
         code = emit_object("define void @f() { ret void }", Target.create(native))
         assert code.startswith(b"\x7fELF")

@@ -8,21 +8,23 @@ import struct
 import numpy as np
 import pytest
 
-from intarsia.codegen import ir
+from intarsia.codegen.llvm import ir_builder
 
 llvmlite_ir = pytest.importorskip("llvmlite.ir", reason="LLVM reads what is written here")
 
-I32, I64, F32, F64 = ir.IntType(32), ir.IntType(64), ir.FloatType(), ir.DoubleType()
-PTR = ir.PointerType()
+I32, I64, F32, F64 = ir_builder.IntType(32), ir_builder.IntType(64), ir_builder.FloatType(), ir_builder.DoubleType()
+PTR = ir_builder.PointerType()
 
 
-def function(*arguments: ir.Type, module: ir.Module | None = None) -> tuple[ir.Module, ir.Function, ir.IRBuilder]:
-    module = module or ir.Module()
-    made = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), "f")
-    return module, made, ir.IRBuilder(made.append_basic_block("entry"))
+def function(
+    *arguments: ir_builder.Type, module: ir_builder.Module | None = None
+) -> tuple[ir_builder.Module, ir_builder.Function, ir_builder.IRBuilder]:
+    module = module or ir_builder.Module()
+    made = ir_builder.Function(module, ir_builder.FunctionType(ir_builder.VoidType(), arguments), "f")
+    return module, made, ir_builder.IRBuilder(made.append_basic_block("entry"))
 
 
-def read(module: ir.Module) -> str:
+def read(module: ir_builder.Module) -> str:
     """The module as LLVM prints it after reading and verifying it."""
     from llvmlite import binding
 
@@ -33,44 +35,44 @@ def read(module: ir.Module) -> str:
 
 
 def test_types_are_one_object_each() -> None:
-    assert ir.IntType(32) is I32
-    assert ir.VectorType(F32, 4) is ir.VectorType(F32, 4)
-    assert ir.VectorType(F32, 4) is not ir.VectorType(F32, 8)
-    assert ir.VectorType(I32, 4) is not ir.ArrayType(I32, 4)
-    assert {ir.VectorType(I64, 2): 1}[ir.VectorType(I64, 2)] == 1
-    assert str(ir.StructType(I64, ir.IntType(1))) == "{i64, i1}"
+    assert ir_builder.IntType(32) is I32
+    assert ir_builder.VectorType(F32, 4) is ir_builder.VectorType(F32, 4)
+    assert ir_builder.VectorType(F32, 4) is not ir_builder.VectorType(F32, 8)
+    assert ir_builder.VectorType(I32, 4) is not ir_builder.ArrayType(I32, 4)
+    assert {ir_builder.VectorType(I64, 2): 1}[ir_builder.VectorType(I64, 2)] == 1
+    assert str(ir_builder.StructType(I64, ir_builder.IntType(1))) == "{i64, i1}"
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.0, 0.1, -1e-40, 3e38, math.inf, -math.inf])
-@pytest.mark.parametrize("kind", [ir.HalfType(), F32, F64])
-def test_floats_are_what_llvmlite_writes(kind: ir.Type, value: float) -> None:
+@pytest.mark.parametrize("kind", [ir_builder.HalfType(), F32, F64])
+def test_floats_are_what_llvmlite_writes(kind: ir_builder.Type, value: float) -> None:
     theirs = {"half": llvmlite_ir.HalfType, "float": llvmlite_ir.FloatType, "double": llvmlite_ir.DoubleType}[kind.text]()
-    if kind is ir.HalfType() and abs(value) == 3e38:
-        assert ir.Constant(kind, value).ref == ir.Constant(kind, math.inf).ref  # llvmlite refuses it
+    if kind is ir_builder.HalfType() and abs(value) == 3e38:
+        assert ir_builder.Constant(kind, value).ref == ir_builder.Constant(kind, math.inf).ref  # llvmlite refuses it
     else:
         expected = int(llvmlite_ir.Constant(theirs, value).get_reference(), 16)
-        assert int(ir.Constant(kind, value).ref, 16) == expected
+        assert int(ir_builder.Constant(kind, value).ref, 16) == expected
 
 
 def test_nan_is_a_nan() -> None:
-    (number,) = struct.unpack(">d", bytes.fromhex(ir.Constant(F32, math.nan).ref[2:]))
+    (number,) = struct.unpack(">d", bytes.fromhex(ir_builder.Constant(F32, math.nan).ref[2:]))
     assert math.isnan(number)
 
 
 def test_constants_of_many_elements() -> None:
-    assert str(ir.Constant(ir.VectorType(I32, 3), [0, 1, 2])) == "<3 x i32> <i32 0, i32 1, i32 2>"
-    assert str(ir.Constant(ir.VectorType(I32, 3), [7] * 3)) == "<3 x i32> splat (i32 7)"
-    assert str(ir.Constant(ir.VectorType(F64, 2), [0.0, -0.0])).count("0x8000000000000000") == 1
-    assert str(ir.Constant(ir.VectorType(I32, 2), [I32(5), I32(6)])) == "<2 x i32> <i32 5, i32 6>"
-    assert ir.Constant(ir.ArrayType(ir.IntType(8), 3), b'a"\0').ref == 'c"\\61\\22\\00"'
+    assert str(ir_builder.Constant(ir_builder.VectorType(I32, 3), [0, 1, 2])) == "<3 x i32> <i32 0, i32 1, i32 2>"
+    assert str(ir_builder.Constant(ir_builder.VectorType(I32, 3), [7] * 3)) == "<3 x i32> splat (i32 7)"
+    assert str(ir_builder.Constant(ir_builder.VectorType(F64, 2), [0.0, -0.0])).count("0x8000000000000000") == 1
+    assert str(ir_builder.Constant(ir_builder.VectorType(I32, 2), [I32(5), I32(6)])) == "<2 x i32> <i32 5, i32 6>"
+    assert ir_builder.Constant(ir_builder.ArrayType(ir_builder.IntType(8), 3), b'a"\0').ref == 'c"\\61\\22\\00"'
     with pytest.raises(TypeError, match="a constant of type <3 x i32> needs 3 elements; got 2"):
-        ir.Constant(ir.VectorType(I32, 3), [1, 2])
+        ir_builder.Constant(ir_builder.VectorType(I32, 3), [1, 2])
     with pytest.raises(TypeError, match="there is no constant 1 of type ptr"):
         PTR(1)
 
 
 def test_operands_of_two_types_are_an_error_where_they_are_written() -> None:
-    _, made, b = function(I32, I64, ir.IntType(1))
+    _, made, b = function(I32, I64, ir_builder.IntType(1))
     x, y, condition = made.args
     with pytest.raises(TypeError, match="add of i32 and i64"):
         b.add(x, y)
@@ -129,10 +131,10 @@ def test_branches_loops_and_switches() -> None:
 
 
 def test_every_instruction_is_one_that_llvm_reads() -> None:
-    vector = ir.VectorType(F32, 4)
-    module, made, b = function(vector, I64, PTR, F32, ir.VectorType(I64, 4))
+    vector = ir_builder.VectorType(F32, 4)
+    module, made, b = function(vector, I64, PTR, F32, ir_builder.VectorType(I64, 4))
     v, n, p, x, indices = made.args
-    byte = ir.IntType(8)
+    byte = ir_builder.IntType(8)
     for operation in ("add", "sub", "mul", "sdiv", "udiv", "srem", "urem", "and_", "or_", "xor", "shl", "lshr", "ashr"):
         getattr(b, operation)(n, n)
     for operation in ("fadd", "fsub", "fmul", "fdiv", "frem"):
@@ -141,7 +143,7 @@ def test_every_instruction_is_one_that_llvm_reads() -> None:
     assert b.not_(indices).type is indices.type
     b.fneg(x)
     b.fma(v, v, v)
-    b.cttz(n, ir.IntType(1)(1))
+    b.cttz(n, ir_builder.IntType(1)(1))
     assert b.zext(b.trunc(n, byte), I64).type is I64
     assert b.bitcast(n, I64) is n
     b.sext(b.trunc(n, I32), I64)
@@ -149,23 +151,27 @@ def test_every_instruction_is_one_that_llvm_reads() -> None:
     b.sitofp(b.fptosi(x, I64), F32)
     b.uitofp(b.fptoui(x, I64), F32)
     b.inttoptr(b.ptrtoint(p, I64), PTR)
-    assert b.fcmp_ordered("<", v, v).type is ir.VectorType(ir.IntType(1), 4)
+    assert b.fcmp_ordered("<", v, v).type is ir_builder.VectorType(ir_builder.IntType(1), 4)
     b.fcmp_unordered("uno", x, x)
     b.fcmp_ordered("ord", x, x, flags=("nnan",))
     b.select(b.icmp_signed(">=", n, n), x, x, flags=("nsz",))
     assert b.extract_element(v, I32(1)).type is F32
-    b.shuffle_vector(b.insert_element(v, x, I32(0)), ir.Literal(vector, "poison"), ir.Constant(ir.VectorType(I32, 2), [0, 5]))
-    assert b.gep(p, [indices], source_etype=F32).type is ir.VectorType(PTR, 4)
+    b.shuffle_vector(
+        b.insert_element(v, x, I32(0)),
+        ir_builder.Literal(vector, "poison"),
+        ir_builder.Constant(ir_builder.VectorType(I32, 2), [0, 5]),
+    )
+    assert b.gep(p, [indices], source_etype=F32).type is ir_builder.VectorType(PTR, 4)
     b.load(b.gep(p, [n], source_etype=byte), F32, align=4)
     b.load_atomic(p, "monotonic", 8, typ=I64)
     b.atomic_rmw("add", p, n, "monotonic")
-    assert b.extract_value(b.cmpxchg(p, n, n, "monotonic", "monotonic"), 1).type is ir.IntType(1)
-    b.asm(ir.FunctionType(PTR, [PTR]), "", "=r,0", [p])
-    table = ir.GlobalVariable(module, ir.ArrayType(I64, 2), "table")
+    assert b.extract_value(b.cmpxchg(p, n, n, "monotonic", "monotonic"), 1).type is ir_builder.IntType(1)
+    b.asm(ir_builder.FunctionType(PTR, [PTR]), "", "=r,0", [p])
+    table = ir_builder.GlobalVariable(module, ir_builder.ArrayType(I64, 2), "table")
     table.global_constant, table.linkage, table.align = True, "internal", 16
-    table.initializer = ir.Constant(ir.ArrayType(I64, 2), [1, 2])
+    table.initializer = ir_builder.Constant(ir_builder.ArrayType(I64, 2), [1, 2])
     b.load(table, I64)
-    other = ir.Function(module, ir.FunctionType(I64, [PTR]), "other")
+    other = ir_builder.Function(module, ir_builder.FunctionType(I64, [PTR]), "other")
     other.attributes.add("nounwind")
     assert b.call(other, [p], tail=True).type is I64
     b.ret_void()
@@ -190,7 +196,7 @@ def test_a_printed_module_computes() -> None:
     b.position_at_end(after)
     b.store(b.add(total, b.sub(n, I64(1))), place)
     b.ret_void()
-    from intarsia.codegen.engine import get_engine, kernel_text
+    from intarsia.codegen.llvm.jit import get_engine, kernel_text
 
     text = module.printed().replace('@"f"', '@"__SYMBOL__"').replace("i64 %a1)", "i64 %a1, i64 %unused)")
     kernel = kernel_text("sum", text)

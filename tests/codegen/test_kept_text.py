@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="writes kernels with llvmlite")
 
-from intarsia.codegen import microkernel
-from intarsia.codegen.compiler import Effort
-from intarsia.codegen.engine import KernelText, kernel_text
-from intarsia.codegen.kept_text import kept
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.compile_ir import Effort
+from intarsia.codegen.llvm.jit import KernelText, kernel_text
+from intarsia.codegen.llvm.memoized_kernel import kept
+from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.common import microkernel
 
 IR = "define void @__SYMBOL__(ptr %a, i64 %t, i64 %n) {\n  ret void\n}\n; NUMBER\n"
 

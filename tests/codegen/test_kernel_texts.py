@@ -13,35 +13,35 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="texts are kept by the version of llvmlite")
 
-from intarsia.codegen.attention_micro import lane_micro_text
-from intarsia.codegen.block_kernel import BlockFormat, unpack_text
-from intarsia.codegen.byte_kernel import byte_micro_text
-from intarsia.codegen.compress import kernel_text as compress_text
-from intarsia.codegen.depthwise import kernel_text as depthwise_text
-from intarsia.codegen.dynamic_quantize import range_text
-from intarsia.codegen.elimination import kernel_text as determinant_text
-from intarsia.codegen.engine import KernelText, with_parts
-from intarsia.codegen.experts import products_text
-from intarsia.codegen.fourier import Form as FourierForm
-from intarsia.codegen.fourier import kernel_text as fourier_text
-from intarsia.codegen.gemm import GemmSpec
-from intarsia.codegen.gemm_tiles import tiled_text
-from intarsia.codegen.loops import lower
-from intarsia.codegen.microkernel import Tile, micro_text
-from intarsia.codegen.multinomial import kernel_text as multinomial_text
-from intarsia.codegen.ngrams import kernel_text as ngrams_text
-from intarsia.codegen.pooling import GlobalPoolSpec, global_pool_text
-from intarsia.codegen.recurrent import RecurrentSpec
-from intarsia.codegen.recurrent_kernel import kernel_text as recurrent_text
-from intarsia.codegen.stepped import stepped_micro_text
-from intarsia.codegen.target import Target
-from intarsia.codegen.transpose import kernel_text as transpose_text
-from intarsia.codegen.trees import combine_text
-from intarsia.codegen.window import WindowSpec
-from intarsia.codegen.winograd_bytes import micro_text as winograd_bytes_text
+from intarsia.codegen.llvm.jit import KernelText, with_parts
+from intarsia.codegen.llvm.target import Target
+from intarsia.codegen.loops.loop_nest import lower
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
+from intarsia.providers.cpu.kernels.attention.many_queries_microkernel import lane_micro_text
+from intarsia.providers.cpu.kernels.common.microkernel import Tile, micro_text
+from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import stepped_micro_text
+from intarsia.providers.cpu.kernels.conv.grouped.depthwise_kernel import kernel_text as depthwise_text
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
+from intarsia.providers.cpu.kernels.conv.winograd.int8 import micro_text as winograd_bytes_text
+from intarsia.providers.cpu.kernels.fourier.fft_kernel import Form as FourierForm
+from intarsia.providers.cpu.kernels.fourier.fft_kernel import kernel_text as fourier_text
+from intarsia.providers.cpu.kernels.linalg.determinant_kernel import kernel_text as determinant_text
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.matmul.packed_a_kernel import tiled_text
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import byte_micro_text
+from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat, unpack_text
+from intarsia.providers.cpu.kernels.ml.trees_kernel import combine_text
+from intarsia.providers.cpu.kernels.moe.expert_kernels import products_text
+from intarsia.providers.cpu.kernels.movement.transpose_kernel import kernel_text as transpose_text
+from intarsia.providers.cpu.kernels.pooling.pooling_kernel import GlobalPoolSpec, global_pool_text
+from intarsia.providers.cpu.kernels.quantize.dynamic_quantize_kernel import range_text
+from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import RecurrentSpec
+from intarsia.providers.cpu.kernels.recurrent.rnn_kernel import kernel_text as recurrent_text
+from intarsia.providers.cpu.kernels.rng.multinomial_kernel import kernel_text as multinomial_text
+from intarsia.providers.cpu.kernels.selection.compress_kernel import kernel_text as compress_text
+from intarsia.providers.cpu.kernels.text.ngrams_kernel import kernel_text as ngrams_text
 
 SSE2 = Target.create("x86_64-unknown-linux-gnu", "x86-64", "+sse2")
 AVX2 = Target.create("x86_64-unknown-linux-gnu", "x86-64-v3", "+avx,+avx2,+bmi,+bmi2,+f16c,+fma")

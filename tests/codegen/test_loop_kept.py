@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from loop_kernels import check_loops, compiled
 
-from intarsia.codegen.loop_kept import kept_value
+from intarsia.codegen.loops.reuse_in_output import kept_value
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.lang import Tensor
-from intarsia.ops.softmax import log_softmax_over, softmax_over
+from intarsia.ops.nn.softmax import log_softmax_over, softmax_over
+from intarsia.primitives import lang as k
+from intarsia.primitives.lang import Tensor
 
 
 def exponentials(root: Tensor) -> int:

@@ -12,7 +12,7 @@ pytest.importorskip("llvmlite", reason="loops are compiled with llvmlite")
 from loop_kernels import compiled, run_kernel
 
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
 
 AXES = [axes for n in (1, 2, 3) for axes in itertools.combinations(range(3), n)]
 

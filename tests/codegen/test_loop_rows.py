@@ -1,4 +1,4 @@
-"""Values that do not change along some axes are computed once for many rows: `codegen.loop_rows`."""
+"""Values that do not change along some axes are computed once for many rows: `codegen.loops.hoisted_rows`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ pytest.importorskip("llvmlite", reason="loops are compiled with llvmlite")
 from loop_kernels import check_loops, compiled, run_kernel
 from test_loops import SIZES, Case, arange, cases, normal
 
-from intarsia.codegen import loop_rows, loops
-from intarsia.codegen.emit import SUPPORTED_DTYPES
-from intarsia.codegen.loop_rows import BLOCK, rows_of
+from intarsia.codegen.elementwise.emitter import SUPPORTED_DTYPES
+from intarsia.codegen.loops import hoisted_rows, loop_nest
+from intarsia.codegen.loops.hoisted_rows import BLOCK, rows_of
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
 
 F, I64 = DType.FLOAT, DType.INT64
 N, C, H, W = (symbol(n) for n in "nchw")
@@ -34,10 +34,10 @@ def axes_of(root: k.Tensor) -> tuple[int, ...] | None:
 def keen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Rows are kept wherever that is possible."""
     for name, value in {"_LEAST": 1, "_WORTH": 0, "_SHARE": 1 << 20, "_SHARE_OUT_OF_ORDER": 1 << 20}.items():
-        monkeypatch.setattr(loop_rows, name, value)
-    loops._lowered.clear()
+        monkeypatch.setattr(hoisted_rows, name, value)
+    loop_nest._lowered.clear()
     yield
-    loops._lowered.clear()
+    loop_nest._lowered.clear()
 
 
 def sampled(x: k.Tensor, places: k.Tensor) -> k.Tensor:
@@ -107,7 +107,7 @@ def test_where_it_does_not_pay(root: k.Tensor) -> None:
 def test_too_many_rows() -> None:
     x, y = k.input(0, F, (C, W)), k.input(1, F, (W,))
     root = x
-    for i in range(loop_rows._MOST + 1):
+    for i in range(hoisted_rows._MOST + 1):
         root = k.exp(root * 0.1) + k.exp(y * float(i))
     assert axes_of(root) is None
     check_loops([root], [normal(3, 9), normal(9) * 0.1], {"c": 3, "w": 9})
@@ -120,7 +120,7 @@ def test_too_many_rows() -> None:
 )
 @settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_random_graphs(case: Case, sizes: list[tuple[int, int]]) -> None:
-    if loops.unsupported([case.root]):
+    if loop_nest.unsupported([case.root]):
         return
     for a, b in sizes:
         env = {"a": a, "b": b}

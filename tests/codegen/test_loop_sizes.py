@@ -1,4 +1,4 @@
-"""Kernels of loops that differ in known sizes alone are one: `codegen.loop_sizes`."""
+"""Kernels of loops that differ in known sizes alone are one: `codegen.loops.open_sizes`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ pytest.importorskip("llvmlite", reason="loops are compiled with llvmlite")
 from loop_kernels import check_loops, compiled
 from test_loops import normal
 
-from intarsia.codegen.loop_sizes import LEAST
-from intarsia.codegen.loops import CHUNK
+from intarsia.codegen.loops.loop_nest import CHUNK
+from intarsia.codegen.loops.open_sizes import LEAST
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
 
 F = DType.FLOAT
 

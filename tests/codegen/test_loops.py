@@ -14,12 +14,12 @@ pytest.importorskip("llvmlite", reason="loops are compiled with llvmlite")
 
 from loop_kernels import check_loops, compiled, run_kernel, run_loops
 
-from intarsia.codegen.emit import SUPPORTED_DTYPES, UnsupportedPrimitive
-from intarsia.codegen.loops import CHUNK, ROW_CHUNK, unsupported
-from intarsia.faults import INDEX_OUT_OF_RANGE
+from intarsia.codegen.elementwise.emitter import SUPPORTED_DTYPES, UnsupportedPrimitive
+from intarsia.codegen.loops.loop_nest import CHUNK, ROW_CHUNK, unsupported
 from intarsia.graph.dims import Dim, Expr, floordiv, symbol
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
+from intarsia.run_status import INDEX_OUT_OF_RANGE
 
 F, I64 = DType.FLOAT, DType.INT64
 A, B = symbol("a"), symbol("b")

@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="loops are compiled with llvmlite")
 
-from intarsia.codegen.loops import lower
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.target import Target
+from intarsia.codegen.loops.loop_nest import lower
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
 
 
 def test_mean_of_rows(check_golden: Callable[[str, str], None]) -> None:

@@ -12,12 +12,12 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen.engine import KernelText
-from intarsia.codegen.microkernel import EVERY, Met, Tile, met_of, micro_text
-from intarsia.codegen.pack import aligned_zeros
-from intarsia.codegen.stepped import STEPS, stepped_micro_text
+from intarsia.codegen.llvm.jit import KernelText
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.common.microkernel import EVERY, Met, Tile, met_of, micro_text
+from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
+from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import STEPS, stepped_micro_text
 
 TILES = [Tile(14, 2, 16, 4), Tile(8, 3, 16, 4), Tile(8, 3, 8, 4), Tile(6, 4, 16, 4), Tile(6, 2, 8, 4)]
 _SIGNATURE = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 13)

@@ -10,11 +10,11 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 
 import template_kernels as t
 
-from intarsia.codegen.byte_kernel import byte_micro_text
-from intarsia.codegen.microkernel import micro_text, tile_of, tiled_micro_text
-from intarsia.codegen.stepped import blocked_tile, stepped_micro_text
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.common.microkernel import micro_text, tile_of, tiled_micro_text
+from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import byte_micro_text
 
 
 def target(features: str = "") -> Target:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from template_kernels import THREADS, check_margin, guarded, host, random, run
 
-from intarsia.codegen import pair_probabilities as template
 from intarsia.ops.ml.linear import pair_probabilities
+from intarsia.providers.cpu.kernels.ml import pairwise_coupling_kernel as template
 
 
 def computed(raw: np.ndarray, a: np.ndarray, b: np.ndarray, classes: int, threads: int) -> np.ndarray:

@@ -9,13 +9,13 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import pooling
-from intarsia.codegen.conv import ConvShape
-from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.pooling import GlobalPoolSpec
-from intarsia.codegen.window import WindowSpec, window_operand
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang
+from intarsia.primitives import lang
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec, window_operand
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.pooling import pooling_kernel
+from intarsia.providers.cpu.kernels.pooling.pooling_kernel import GlobalPoolSpec
 
 
 def pool_shape(
@@ -78,10 +78,10 @@ def test_pool(s: ConvShape, operation: str, include: bool, ceil: bool) -> None:
     expected = reference(x, s, output, operation, include)
     for nthreads in t.THREADS:
         y, whole = t.guarded((s.batch, *output, s.channels))
-        args = pooling.pool_args(
+        args = pooling_kernel.pool_args(
             spec, t.host(), s, x=x.ctypes.data, y=y.ctypes.data, output=output, count_include_pad=include
         )  # fmt: skip
-        t.run(pooling.kernel_text(spec, t.host()), args, nthreads)
+        t.run(pooling_kernel.kernel_text(spec, t.host()), args, nthreads)
         np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
         t.check_margin(whole)
 
@@ -108,8 +108,8 @@ def test_epilogue(operation: str) -> None:
         for kind, array in (("column", bias), ("full", residual), ("scalar", factor))
     ]
     t.run(
-        pooling.kernel_text(spec, t.host()),
-        pooling.pool_args(spec, t.host(), s, x=x.ctypes.data, y=y.ctypes.data, operands=operands),
+        pooling_kernel.kernel_text(spec, t.host()),
+        pooling_kernel.pool_args(spec, t.host(), s, x=x.ctypes.data, y=y.ctypes.data, operands=operands),
         2,
     )
     np.testing.assert_allclose(y, (reference(x, s, s.output, operation, False) + bias + residual) * factor, atol=1e-5)
@@ -126,8 +126,10 @@ def test_global_pool(batch: int, pixels: int, channels: int, dtype: DType, opera
     expected = x.astype(np.float64).max(1) if operation == "max" else x.astype(np.float64).mean(1)
     for nthreads in t.THREADS:
         y, whole = t.guarded((batch, channels), dtype.numpy)
-        args = pooling.global_pool_args(spec, x=x.ctypes.data, y=y.ctypes.data, batch=batch, pixels=pixels, channels=channels)
-        t.run(pooling.global_pool_text(spec, t.host()), args, nthreads)
+        args = pooling_kernel.global_pool_args(
+            spec, x=x.ctypes.data, y=y.ctypes.data, batch=batch, pixels=pixels, channels=channels
+        )
+        t.run(pooling_kernel.global_pool_text(spec, t.host()), args, nthreads)
         np.testing.assert_allclose(y, expected, atol=1e-6)
         t.check_margin(whole)
 
@@ -140,8 +142,8 @@ def test_global_pool_keeps_nan(pixels: int) -> None:
         x[0, at, ::3] = np.nan
         spec = GlobalPoolSpec("max", DType.FLOAT)
         y, _ = t.guarded((1, 70))
-        args = pooling.global_pool_args(spec, x=x.ctypes.data, y=y.ctypes.data, batch=1, pixels=pixels, channels=70)
-        t.run(pooling.global_pool_text(spec, t.host()), args, 1)
+        args = pooling_kernel.global_pool_args(spec, x=x.ctypes.data, y=y.ctypes.data, batch=1, pixels=pixels, channels=70)
+        t.run(pooling_kernel.global_pool_text(spec, t.host()), args, 1)
         np.testing.assert_array_equal(y, x.max(1))
 
 
@@ -151,8 +153,10 @@ def test_global_pool_epilogue() -> None:
     spec = GlobalPoolSpec("average", epilogue=bias_residual(factor))
     y, _ = t.guarded((2, 75))
     operands = [a.ctypes.data for a in (bias, residual, factor)]
-    args = pooling.global_pool_args(spec, x=x.ctypes.data, y=y.ctypes.data, batch=2, pixels=9, channels=75, operands=operands)
-    t.run(pooling.global_pool_text(spec, t.host()), args, 2)
+    args = pooling_kernel.global_pool_args(
+        spec, x=x.ctypes.data, y=y.ctypes.data, batch=2, pixels=9, channels=75, operands=operands
+    )
+    t.run(pooling_kernel.global_pool_text(spec, t.host()), args, 2)
     np.testing.assert_allclose(y, (x.astype(np.float64).mean(1) + bias + residual) * factor, atol=1e-5)
 
 

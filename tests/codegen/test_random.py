@@ -7,9 +7,9 @@ import philox_reference
 import pytest
 from template_kernels import check_margin, guarded, host, run
 
-from intarsia.codegen.random import Form, draw_text, kernel_text
 from intarsia.graph.dtypes import DType
-from intarsia.ops.philox import LANES
+from intarsia.ops.tensor.philox import LANES
+from intarsia.providers.cpu.kernels.rng.random_kernel import Form, draw_text, kernel_text
 
 
 def drawn(

@@ -7,11 +7,11 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import recurrent
-from intarsia.codegen.pack import aligned_zeros, pack_matrix
-from intarsia.codegen.recurrent import GATES, STATES, RecurrentShape, RecurrentSpec
-from intarsia.codegen.recurrent_kernel import kernel_text
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix
+from intarsia.providers.cpu.kernels.recurrent import rnn_arguments
+from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import GATES, STATES, RecurrentShape, RecurrentSpec
+from intarsia.providers.cpu.kernels.recurrent.rnn_kernel import kernel_text
 
 DEFAULT = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 
@@ -67,36 +67,36 @@ def call(
     threads: int,
     pieces: int = 1,
     together: bool = False,
-    inputs: recurrent.Inputs | None = None,
+    inputs: rnn_arguments.Inputs | None = None,
 ) -> list[np.ndarray]:
     """Y and the final states; x is [seq, batch, directions, gates * hidden], and not read where there are `inputs`."""
     tile = t.tile(spec.dtype)
-    products = recurrent.arrange(x, GATES[spec.cell], tile)
-    packed = recurrent.pack_recurrent(r, spec, tile)
-    scratch_nbytes = recurrent.scratch_nbytes(spec, t.host(), shape, threads, computes=inputs is not None)
+    products = rnn_arguments.arrange(x, GATES[spec.cell], tile)
+    packed = rnn_arguments.pack_recurrent(r, spec, tile)
+    scratch_nbytes = rnn_arguments.scratch_nbytes(spec, t.host(), shape, threads, computes=inputs is not None)
     scratch = aligned_zeros((threads * scratch_nbytes,), np.dtype(np.uint8))
     scratch[:] = 255
     claims = np.zeros(1, np.int64)
-    inner = aligned_zeros((shape.directions, recurrent.columns_of(shape.hidden, 1, tile)), x.dtype)
+    inner = aligned_zeros((shape.directions, rnn_arguments.columns_of(shape.hidden, 1, tile)), x.dtype)
     made = [
         t.guarded(s, x.dtype.type)
         for s in [(shape.seq, shape.directions, shape.batch, shape.hidden), *(i.shape for i in initial)]
     ]
     given = 0 if inputs else products.ctypes.data
-    args = recurrent.recurrent_args(
+    args = rnn_arguments.recurrent_args(
         spec, t.host(), shape, threads, micro=t.micro(spec.dtype), x=given, weights=packed.ctypes.data,
         taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, extra=inner.ctypes.data, claims=claims.ctypes.data,
         lengths=0 if lengths is None else lengths.ctypes.data, initial=[i.ctypes.data for i in initial],
         y=made[0][0].ctypes.data, finals=[m.ctypes.data for m, _ in made[1:]], inputs=inputs,
     )  # fmt: skip
     text = kernel_text(spec, t.host())
-    args[recurrent.PIECES] = pieces
+    args[rnn_arguments.PIECES] = pieces
     if together:
-        t.run_together(text, args, threads, pieces, recurrent.PIECES - 2)
+        t.run_together(text, args, threads, pieces, rnn_arguments.PIECES - 2)
     elif pieces == 1:
         t.run(text, args, threads)
     else:
-        t.run_in_pieces(text, args, threads, pieces, recurrent.PIECES - 2)
+        t.run_in_pieces(text, args, threads, pieces, rnn_arguments.PIECES - 2)
     for _, whole in made:
         t.check_margin(whole)
     assert claims == 0
@@ -169,7 +169,7 @@ def test_units_cover_the_threads() -> None:
     tile = t.tile()
 
     def found(shape: RecurrentShape, threads: int, cell: str = "LSTM", **given: object) -> tuple[int, int, int]:
-        made = recurrent.divide(default(cell, **given), shape, threads, tile)
+        made = rnn_arguments.divide(default(cell, **given), shape, threads, tile)
         return made.chunks, made.rows, made.parts
 
     assert found(RecurrentShape(1, 1, 8, 2), 2) == (1, 1, 0)
@@ -182,7 +182,7 @@ def test_threads_share_a_unit_where_r_is_large() -> None:
     tile = t.tile()
 
     def found(shape: RecurrentShape, threads: int, cell: str = "LSTM", **given: object) -> tuple[int, int]:
-        made = recurrent.divide(default(cell, **given), shape, threads, tile)
+        made = rnn_arguments.divide(default(cell, **given), shape, threads, tile)
         return made.chunks, made.parts
 
     assert found(RecurrentShape(9, 1, 256, 1), 2) == (1, 2)
@@ -207,7 +207,7 @@ def test_threads_that_share_a_unit_side_by_side(spec: RecurrentSpec) -> None:
     lengths = np.array([12, 5], np.int32)
     expected = reference(spec, shape, x, r, lengths, initial)
     for threads in (2, 3):
-        assert recurrent.divide(spec, shape, threads, t.tile()).parts > 1
+        assert rnn_arguments.divide(spec, shape, threads, t.tile()).parts > 1
         for pieces in (1, 7):
             found = call(spec, shape, x, r, lengths, initial, threads, pieces, together=True)
             for f, e in zip(found, expected, strict=False):
@@ -221,7 +221,7 @@ INPUTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.skipif(not recurrent.has_registers(default("RNN"), t.tile()), reason="too few registers on this machine")
+@pytest.mark.skipif(not rnn_arguments.has_registers(default("RNN"), t.tile()), reason="too few registers on this machine")
 @pytest.mark.parametrize(("threads", "pieces", "together"), [(1, 1, False), (1, 3, False), (2, 1, True), (3, 5, True)])
 @pytest.mark.parametrize(("shape", "depth"), INPUTS, ids=str)
 @pytest.mark.parametrize("cell", list(GATES))
@@ -236,9 +236,9 @@ def test_input_products_beside_the_steps(
         x[...] = t.random(rng, *x.shape, dtype=kind)
         w = (t.random(rng, *r.shape[:2], depth, dtype=kind) / np.sqrt(depth)).astype(kind)
         b = t.random(rng, *r.shape[:2], dtype=kind)
-        panels = pack_matrix(recurrent.input_matrix(w, GATES[cell], tile), tile)
-        bias = recurrent.arrange(b, GATES[cell], tile)
-        inputs = recurrent.Inputs(x.ctypes.data, panels.ctypes.data, bias.ctypes.data, depth)
+        panels = pack_matrix(rnn_arguments.input_matrix(w, GATES[cell], tile), tile)
+        bias = rnn_arguments.arrange(b, GATES[cell], tile)
+        inputs = rnn_arguments.Inputs(x.ctypes.data, panels.ctypes.data, bias.ctypes.data, depth)
         products = np.einsum("sbk,dgk->sbdg", x.astype(np.float64), w.astype(np.float64)) + b
         found = call(spec, shape, products.astype(kind), r, None, initial, threads, pieces, together, inputs)
         for f, e in zip(found, reference(spec, shape, products, r, np.full(1, shape.seq), initial), strict=False):
@@ -246,12 +246,12 @@ def test_input_products_beside_the_steps(
 
 
 def test_where_input_products_are_computed_beside_the_steps() -> None:
-    if not recurrent.has_registers(default("LSTM"), t.tile()):
-        assert not recurrent.may_compute_inputs(default("LSTM"), t.host(), 256, 256, 1)
+    if not rnn_arguments.has_registers(default("LSTM"), t.tile()):
+        assert not rnn_arguments.may_compute_inputs(default("LSTM"), t.host(), 256, 256, 1)
         return
 
     def may(hidden: int, depth: int, **given: object) -> bool:
-        return recurrent.may_compute_inputs(default("LSTM", **given), t.host(), hidden, depth, 1)
+        return rnn_arguments.may_compute_inputs(default("LSTM", **given), t.host(), hidden, depth, 1)
 
     assert may(256, 512)
     assert not may(256, 512, stored=True)
@@ -259,7 +259,7 @@ def test_where_input_products_are_computed_beside_the_steps() -> None:
     assert not may(1024, 4096)  # caches do not keep W until the next group of steps
 
     def does(shape: RecurrentShape, threads: int, cell: str = "LSTM") -> bool:
-        return recurrent.computes_inputs(default(cell), t.host(), shape, threads)
+        return rnn_arguments.computes_inputs(default(cell), t.host(), shape, threads)
 
     assert does(RecurrentShape(100, 1, 256, 2), 2)
     assert does(RecurrentShape(100, 1, 256, 1), 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from intarsia.codegen.loop_index import regroup
+from intarsia.codegen.loops.index_expr import regroup
 from intarsia.graph.dims import Dim, symbol
 
 H, W = symbol("h"), symbol("w")

@@ -12,11 +12,11 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen.body import Module
-from intarsia.codegen.engine import KernelText
-from intarsia.codegen.softmax import Rows
-from intarsia.codegen.target import Target
+from intarsia.codegen.builder.kernel_body import Module
+from intarsia.codegen.llvm.jit import KernelText
+from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.attention.online_softmax import Rows
 
 
 @functools.cache

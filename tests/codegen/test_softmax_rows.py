@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from template_kernels import at_page_end, check_margin, guarded, host, random, run
 
-from intarsia.codegen.softmax_rows import kernel_text, softmax_args
+from intarsia.providers.cpu.kernels.attention.softmax_kernel import kernel_text, softmax_args
 
 
 def rows_of(x: np.ndarray, log: bool, threads: int = 1) -> np.ndarray:

@@ -9,7 +9,7 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen.streaming import CHUNK_NBYTES, joined_text, passes_caches
+from intarsia.providers.cpu.kernels.common.nontemporal_copy import CHUNK_NBYTES, joined_text, passes_caches
 
 pytestmark = pytest.mark.skipif(not passes_caches(t.host()), reason="only for targets whose stores may pass by the caches")
 

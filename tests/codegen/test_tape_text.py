@@ -17,14 +17,14 @@ pytest.importorskip("llvmlite", reason="tapes are run by compiled code")
 
 import template_kernels as t
 
-from intarsia.codegen.binder import BINDING, FAILED, FIELDS, NO_ROOM, OK
-from intarsia.codegen.tables import Inside, Spread, Table
-from intarsia.codegen.tape_text import bind_text
 from intarsia.graph import axes, broadcasting, dims
 from intarsia.graph.dims import symbol
 from intarsia.graph.guards import ELSEWHERE, MISSED, MOST_WAYS
 from intarsia.graph.tape import Elsewhere, Tape
 from intarsia.graph.trace import Traced, Untraceable, cached, least, most
+from intarsia.plan.argument_tables import Inside, Spread, Table
+from intarsia.plan.native.abi import BINDING, FAILED, FIELDS, NO_ROOM, OK
+from intarsia.plan.native.bind_kernel import bind_text
 
 N, M = symbol("n"), symbol("m")
 Env = dict[str, int]

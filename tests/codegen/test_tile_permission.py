@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from intarsia.codegen import fingerprint, tile_permission
-from intarsia.codegen import target as targets
-from intarsia.codegen.target import Target
+from intarsia.cache import fingerprint
+from intarsia.codegen.llvm import target as targets
+from intarsia.codegen.llvm.target import Target
+from intarsia.machine import amx_permission
 
 FEATURES = "+avx512f,+avx512vl,+avx2,+amx-tile,+amx-bf16,+amx-int8"
 
@@ -20,11 +21,11 @@ FEATURES = "+avx512f,+avx512vl,+avx2,+amx-tile,+amx-bf16,+amx-int8"
 @pytest.fixture(autouse=True)
 def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing was asked yet, on a Linux that can be asked; and nothing of it is remembered."""
-    monkeypatch.setattr(tile_permission.sys, "platform", "linux")
-    monkeypatch.setattr(tile_permission.os, "uname", lambda: type("Name", (), {"machine": "x86_64"}), raising=False)
-    tile_permission.refusal.cache_clear()
+    monkeypatch.setattr(amx_permission.sys, "platform", "linux")
+    monkeypatch.setattr(amx_permission.os, "uname", lambda: type("Name", (), {"machine": "x86_64"}), raising=False)
+    amx_permission.refusal.cache_clear()
     yield
-    tile_permission.refusal.cache_clear()
+    amx_permission.refusal.cache_clear()
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, request: int, permitted: int = 0, get: int = 0) -> list[tuple[int, int]]:
@@ -39,13 +40,13 @@ def answers(monkeypatch: pytest.MonkeyPatch, request: int, permitted: int = 0, g
             ctypes.c_uint64.from_address(argument).value = permitted
         return request if code == 0x1023 else get
 
-    monkeypatch.setattr(tile_permission, "_arch_prctl", call)
+    monkeypatch.setattr(amx_permission, "_arch_prctl", call)
     return calls
 
 
 def test_granted(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = answers(monkeypatch, 0, permitted=1 << 18 | 0xE7)
-    assert tile_permission.refusal() == "" and tile_permission.refusal() == ""
+    assert amx_permission.refusal() == "" and amx_permission.refusal() == ""
     assert calls == [(0x1023, 18), (0x1022, 0)], "asked once, by the numbers of Linux's asm/prctl.h"
     target = targets._permitted(Target.create("x86_64-unknown-linux-gnu", "sapphirerapids", FEATURES))
     assert target.has_tiles
@@ -63,7 +64,7 @@ def test_refused(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixtu
 
     answers(monkeypatch, code)
     with caplog.at_level(logging.INFO, "intarsia"):
-        assert re.search(why, tile_permission.refusal())
+        assert re.search(why, amx_permission.refusal())
     assert re.search(f"AMX is not used: .*{why}", caplog.text)
     target = targets._permitted(Target.create("x86_64-unknown-linux-gnu", "sapphirerapids", FEATURES))
     assert not target.has_tiles and not target.has("amx-tile") and not target.has("amx-bf16") and target.has("avx512f")
@@ -71,23 +72,23 @@ def test_refused(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixtu
 
 def test_what_is_taken_and_not_granted(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, 0, permitted=0xE7)
-    assert "did not grant" in tile_permission.refusal()
+    assert "did not grant" in amx_permission.refusal()
 
 
 def test_answers_that_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, 0, get=errno.EINVAL)
-    assert "does not say whether" in tile_permission.refusal()
+    assert "does not say whether" in amx_permission.refusal()
 
 
 def test_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tile_permission.sys, "platform", "win32")
-    assert "not known how a process gets tile registers" in tile_permission.refusal()
+    monkeypatch.setattr(amx_permission.sys, "platform", "win32")
+    assert "not known how a process gets tile registers" in amx_permission.refusal()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such call")
 def test_this_machine_answers() -> None:
     """The real system call: granted, or refused for a reason; never an exception."""
-    why = tile_permission.refusal()
+    why = amx_permission.refusal()
     assert why == "" or "errno" in why or "not known" in why or "did not grant" in why
 
 
@@ -104,7 +105,7 @@ def test_the_caches_keys_tell_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None
     }
 
     def key(cpu: str, code: int) -> str:
-        tile_permission.refusal.cache_clear()
+        amx_permission.refusal.cache_clear()
         calls = answers(monkeypatch, code, permitted=1 << 18)
         monkeypatch.setattr(fingerprint, "open", lambda *_: io.BytesIO(cpus[cpu]), raising=False)
         found = fingerprint._cpu()

@@ -12,15 +12,15 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import compiler
-from intarsia.codegen.body import Module
-from intarsia.codegen.engine import emit_assembly
-from intarsia.codegen.gemm import TILES, VECTORS, GemmSpec
-from intarsia.codegen.microkernel import Tile
-from intarsia.codegen.target import Target
-from intarsia.codegen.tile_unit import BFLOAT16, SIGNED, STATE_NBYTES, UNSIGNED, TileUnit, configuration
-from intarsia.codegen.word_gemm import word_micro_text, word_text, word_tile
+from intarsia.codegen.builder.amx import BFLOAT16, SIGNED, STATE_NBYTES, UNSIGNED, TileUnit, configuration
+from intarsia.codegen.builder.kernel_body import Module
+from intarsia.codegen.llvm import compile_ir
+from intarsia.codegen.llvm.jit import emit_assembly
+from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import TILES, VECTORS, GemmSpec
+from intarsia.providers.cpu.kernels.matmul.vnni_kernel import word_micro_text, word_text, word_tile
 from intarsia.runtime import roofline
 
 _AVX512 = "+avx2,+fma,+f16c,+avx512f,+avx512vl,+avx512bw,+avx512dq,+avx512vnni,+avx512bf16"
@@ -162,7 +162,7 @@ def test_machine_code_of_a_product() -> None:
     for source, opcode, prefix in ((DType.FLOAT, 0x5C, 2), (DType.INT8, 0x5E, 3), (DType.UINT8, 0x5E, 1)):
         text = word_micro_text(source, word_tile(768, TILES, target), TILES, target)
         code = b"".join(
-            compiler.compiled(compiler.Request(part.symbol, part.ir, target.triple, target.cpu, target.features))
+            compile_ir.compiled(compile_ir.Request(part.symbol, part.ir, target.triple, target.cpu, target.features))
             for part in text.parts
         )
         found = re.findall(rb"\xc4\xe2(.)" + re.escape(bytes([opcode])) + rb"(.)", code, re.DOTALL)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from template_kernels import at_page_end, check_margin, guarded, host, run
 
-from intarsia.codegen import topk
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.selection import topk_kernel
 
 DTYPES = ["float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))]
 
@@ -28,12 +28,12 @@ def check(x: np.ndarray, k: int, largest: bool, radix: bool | None, nthreads: in
     x = at_page_end(x)
     values, around_values = guarded((outer, k, inner), x.dtype.type)
     indices, around_indices = guarded((outer, k, inner), np.int64)
-    scratch = np.zeros(nthreads * topk.scratch_nbytes(dtype, n, k), np.uint8)
-    args = topk.topk_args(
+    scratch = np.zeros(nthreads * topk_kernel.scratch_nbytes(dtype, n, k), np.uint8)
+    args = topk_kernel.topk_args(
         dtype, outer=outer, n=n, inner=inner, k=k, x=x.ctypes.data, values=values.ctypes.data, indices=indices.ctypes.data,
         scratch=scratch.ctypes.data, radix=radix,
     )  # fmt: skip
-    run(topk.kernel_text(dtype, largest, host()), args, nthreads)
+    run(topk_kernel.kernel_text(dtype, largest, host()), args, nthreads)
     _, where = expected(x.astype(np.float64) if dtype is DType.BFLOAT16 else x, k, largest)
     wanted = np.take_along_axis(x, where, 1)
     np.testing.assert_array_equal(indices, where)
@@ -64,7 +64,7 @@ def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.
 def test_against_a_stable_sort(dtype: str, largest: bool, radix: bool) -> None:
     rng = np.random.default_rng(0)
     for n, k in ((1, 1), (5, 3), (64, 64), (300, 1), (300, 10), (80, 4), (64, 16), (67, 32), (33, 8), (1000, 129), (257, 256)):
-        if not radix and k > topk.MAX_INSERTION:
+        if not radix and k > topk_kernel.MAX_INSERTION:
             continue
         for outer, inner in ((3, 1), (2, 5)):
             check(numbers(rng, (outer, n, inner), dtype), k, largest, radix)
@@ -98,15 +98,15 @@ def test_rows_in_order_in_reverse_and_constant(radix: bool) -> None:
 
 
 def test_a_list_is_chosen_for_few_and_histograms_for_many() -> None:
-    assert topk.insertion_wins(1000, 10)
-    assert topk.insertion_wins(50_000, 100)
-    assert not topk.insertion_wins(1000, 1000)
-    assert not topk.insertion_wins(10**6, topk.MAX_INSERTION + 1)
+    assert topk_kernel.insertion_wins(1000, 10)
+    assert topk_kernel.insertion_wins(50_000, 100)
+    assert not topk_kernel.insertion_wins(1000, 1000)
+    assert not topk_kernel.insertion_wins(10**6, topk_kernel.MAX_INSERTION + 1)
 
 
 def test_element_types_are_checked() -> None:
     with pytest.raises(ValueError, match=r"elements are float, double, float16, .*; got bool"):
-        topk.kernel_text(DType.BOOL, True, host())
+        topk_kernel.kernel_text(DType.BOOL, True, host())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from template_kernels import at_page_end, check_margin, guarded, host, run
 
-from intarsia.codegen import trees
 from intarsia.graph.dtypes import DType
 from intarsia.ops.ml.forest import forest_of_splits
 from intarsia.ops.ml.native import tree_sums
 from intarsia.ops.ml.packed import Packed, pack
+from intarsia.providers.cpu.kernels.ml import trees_kernel
 
 
 def forest(count: int, targets: int, votes: str, dtype: type, aggregate: str) -> Packed:
@@ -50,8 +50,8 @@ def check(
     x = rng.integers(-3, 4, (rows, 7)).astype(dtype)
     x[rng.random(x.shape) < 0.1] = np.nan
     x = at_page_end(x)
-    form = trees.Form(DType.of(x.dtype), p.votes, DType.of(p.weights.dtype), aggregate)
-    accumulators, stride = trees.scratch_places(form.dtype, len(p.columns), targets, block)
+    form = trees_kernel.Form(DType.of(x.dtype), p.votes, DType.of(p.weights.dtype), aggregate)
+    accumulators, stride = trees_kernel.scratch_places(form.dtype, len(p.columns), targets, block)
     scratch, around_scratch = guarded((nthreads * stride,), np.uint8)
     sums, around = guarded((parts, rows, targets), np.float64)
     arrays = {
@@ -63,12 +63,16 @@ def check(
         "rows": rows, "pitch": x.strides[0], "ntrees": len(p.trees), "ntargets": targets, "ncolumns": len(p.columns),
         "block": block, "parts": parts, "stride": stride, "accumulators": accumulators,
     }  # fmt: skip
-    run(trees.kernel_text(form, host()), [arrays[f].ctypes.data if f in arrays else sizes[f] for f in trees.FIELDS], nthreads)
+    run(
+        trees_kernel.kernel_text(form, host()),
+        [arrays[f].ctypes.data if f in arrays else sizes[f] for f in trees_kernel.FIELDS],
+        nthreads,
+    )
     check_margin(around)
     check_margin(around_scratch)
     total = sums[0].copy()
     if parts > 1:
-        run(trees.combine_text(aggregate, host()), [sums.ctypes.data, total.ctypes.data, total.size, parts], nthreads)
+        run(trees_kernel.combine_text(aggregate, host()), [sums.ctypes.data, total.ctypes.data, total.size, parts], nthreads)
     expected = tree_sums(
         x, p.nodes, p.trees, p.columns, p.weights, p.first, p.targets, votes=p.votes, aggregate=aggregate, scores=targets,
         features=7, steps=p.steps,
@@ -78,7 +82,7 @@ def check(
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("aggregate", trees.AGGREGATES)
+@pytest.mark.parametrize("aggregate", trees_kernel.AGGREGATES)
 @pytest.mark.parametrize(("votes", "targets"), [("node", 1), ("node", 3), ("dense", 2), ("sparse", 400)])
 def test_forms(votes: str, targets: int, aggregate: str, dtype: type) -> None:
     packed = forest(21, targets, votes, dtype, aggregate)
@@ -89,7 +93,7 @@ def test_forms(votes: str, targets: int, aggregate: str, dtype: type) -> None:
 @pytest.mark.parametrize("count", [1, 7, 64, 65, 200])
 def test_sums_do_not_depend_on_parts_and_threads(count: int) -> None:
     packed = forest(count, 1, "node", np.float32, "SUM")
-    chunks = -(-count // trees.CHUNK)
+    chunks = -(-count // trees_kernel.CHUNK)
     for rows in (1, 5, 40):
         whole = check(packed, np.float32, rows, 1, "SUM")
         for nthreads in (2, 3):
@@ -110,4 +114,4 @@ def test_sums_do_not_depend_on_blocks() -> None:
 
 def test_unknown_form() -> None:
     with pytest.raises(ValueError, match="no kernel for Form"):
-        trees.kernel_text(trees.Form(DType.FLOAT, "node", DType.FLOAT, "AVERAGE"), host())
+        trees_kernel.kernel_text(trees_kernel.Form(DType.FLOAT, "node", DType.FLOAT, "AVERAGE"), host())

@@ -11,15 +11,28 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 import template_kernels as t
 from test_conv import reference
 
-from intarsia.codegen import conv, pack, winograd, winograd_choice, winograd_kernel, winograd_pairs
-from intarsia.codegen.blocked import row_taps
-from intarsia.codegen.conv import ConvShape
-from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.stepped import blocked_tile, stepped_micro_text
-from intarsia.codegen.target import Target
-from intarsia.codegen.winograd import WinogradSpec
+from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang
+from intarsia.primitives import lang
+from intarsia.providers.cpu.kernels.common import pack_b
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.conv import implicit_gemm
+from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.conv.pointwise_kernel import row_taps
+from intarsia.providers.cpu.kernels.conv.winograd import (
+    bfloat16 as winograd_bfloat16,
+)
+from intarsia.providers.cpu.kernels.conv.winograd import (
+    cost_model as winograd_cost,
+)
+from intarsia.providers.cpu.kernels.conv.winograd import (
+    kernel as winograd_kernel,
+)
+from intarsia.providers.cpu.kernels.conv.winograd import (
+    plan as winograd_plan,
+)
+from intarsia.providers.cpu.kernels.conv.winograd.plan import WinogradSpec
 
 
 def square(
@@ -52,17 +65,17 @@ def convolve(
     target: Target | None = None, **more: object,
 ) -> np.ndarray:  # fmt: skip
     target = target or t.host()
-    tile, taps = winograd.winograd_tile(spec, t.host()), row_taps(DType.FLOAT, t.host())
+    tile, taps = winograd_plan.winograd_tile(spec, t.host()), row_taps(DType.FLOAT, t.host())
     if spec.pairs:
-        text, packed = winograd_pairs.micro_text(t.host(), tile), winograd_pairs.pack_weights(w, tile, in_pairs)
+        text, packed = winograd_bfloat16.micro_text(t.host(), tile), winograd_bfloat16.pack_weights(w, tile, in_pairs)
     else:
-        text, packed = stepped_micro_text(DType.FLOAT, t.host(), tile), winograd.pack_weights(w, spec, tile, s.group)
+        text, packed = stepped_micro_text(DType.FLOAT, t.host(), tile), winograd_plan.pack_weights(w, spec, tile, s.group)
     micro = t.address(text)
-    scratch = pack.aligned_zeros((nthreads * winograd.scratch_nbytes(spec, target, s, planned) + 64,), np.uint8)
+    scratch = pack_b.aligned_zeros((nthreads * winograd_plan.scratch_nbytes(spec, target, s, planned) + 64,), np.uint8)
     scratch[-64:] = 55
     y, whole = t.guarded((s.batch, *s.output, s.filters))
     claims = np.zeros(1, np.int64)
-    args = winograd.winograd_args(
+    args = winograd_plan.winograd_args(
         spec, target, s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data,
         taps=taps.ctypes.data, scratch=scratch.ctypes.data, nthreads=planned, claims=claims.ctypes.data, **more,
     )  # fmt: skip
@@ -76,15 +89,15 @@ def convolve(
 @pytest.mark.parametrize("nthreads", [2, 3])
 def test_blocks_are_claimed(nthreads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cache so small that a block is a few tiles."""
-    monkeypatch.setattr(winograd, "_SCRATCH_NBYTES", 1 << 18)
-    monkeypatch.setattr(winograd, "_L2_NBYTES", 1 << 16)
-    winograd._layout.cache_clear()
+    monkeypatch.setattr(winograd_plan, "_SCRATCH_NBYTES", 1 << 18)
+    monkeypatch.setattr(winograd_plan, "_L2_NBYTES", 1 << 16)
+    winograd_plan._layout.cache_clear()
     try:
         s, rng = square(1, 40, 61, 16, 32), np.random.default_rng(5)
         x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.filters, s.channels, *s.kernel)
         np.testing.assert_allclose(convolve(s, x, w, WinogradSpec(4), nthreads, nthreads), reference(x, w, s), atol=1e-3)
     finally:
-        winograd._layout.cache_clear()
+        winograd_plan._layout.cache_clear()
 
 
 @pytest.mark.parametrize("outputs", [2, 4])
@@ -117,7 +130,7 @@ def test_epilogue(s: ConvShape, outputs: int, heavy: bool) -> None:
         root, expected = lang.tanh(root) + lang.exp(root), np.tanh(expected) + np.exp(expected)
     spec = WinogradSpec(outputs, Epilogue(root, kinds, (DType.FLOAT,) * 3))
     operands = [
-        conv.conv_operand(kind, DType.FLOAT, array.ctypes.data, s, t.host())
+        implicit_gemm.conv_operand(kind, DType.FLOAT, array.ctypes.data, s, t.host())
         for kind, array in zip(kinds, (bias, residual, factor), strict=True)
     ]
     np.testing.assert_allclose(convolve(s, x, w, spec, 2, 2, operands=operands), expected, rtol=1e-3, atol=1e-3)
@@ -132,11 +145,11 @@ def test_refusals() -> None:
 
 
 def test_where_it_applies() -> None:
-    assert winograd_choice.is_applicable(SHAPES[0])
-    assert not winograd_choice.is_applicable(ConvShape(1, (7, 7), 8, 8, (3, 3), (2, 2), (1, 1), (1,) * 4))
-    assert not winograd_choice.is_applicable(replace(square(1, 7, 7, 8, 8), group=2)), "few channels of a group"
-    assert winograd_choice.is_applicable(replace(square(1, 7, 7, 32, 32), group=2))
-    assert not winograd_choice.is_applicable(replace(SHAPES[9], group=2))
+    assert winograd_cost.is_applicable(SHAPES[0])
+    assert not winograd_cost.is_applicable(ConvShape(1, (7, 7), 8, 8, (3, 3), (2, 2), (1, 1), (1,) * 4))
+    assert not winograd_cost.is_applicable(replace(square(1, 7, 7, 8, 8), group=2)), "few channels of a group"
+    assert winograd_cost.is_applicable(replace(square(1, 7, 7, 32, 32), group=2))
+    assert not winograd_cost.is_applicable(replace(SHAPES[9], group=2))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +160,7 @@ def test_where_it_applies() -> None:
     ],
 )  # fmt: skip
 def test_choice_as_measured(size: int, channels: int, filters: int, outputs: int | None) -> None:
-    assert winograd_choice.prefers_winograd(square(1, size, size, channels, filters)) == outputs
+    assert winograd_cost.prefers_winograd(square(1, size, size, channels, filters)) == outputs
 
 
 @pytest.mark.parametrize(
@@ -158,17 +171,19 @@ def test_choice_as_measured(size: int, channels: int, filters: int, outputs: int
     ],
 )  # fmt: skip
 def test_choice_with_a_small_second_level_cache(size: int, channels: int, filters: int, outputs: int | None) -> None:
-    assert winograd_choice.prefers_winograd(square(1, size, size, channels, filters), 16, 1 << 20) == outputs
+    assert winograd_cost.prefers_winograd(square(1, size, size, channels, filters), 16, 1 << 20) == outputs
 
 
 def test_blocks_fit_a_small_second_level_cache() -> None:
     """Weights of 2.25 MiB: few large blocks where they stream slowly, blocks of 1.5 MiB where the third level is near."""
     host = t.host()
     s, spec = square(1, 112, 112, 128, 128), WinogradSpec(4, tile=blocked_tile(128, None, DType.FLOAT, host))
-    large, small = (winograd.scratch_nbytes(spec, replace(host, l2_nbytes=n << 20), s, 1) for n in (2, 1))
+    large, small = (winograd_plan.scratch_nbytes(spec, replace(host, l2_nbytes=n << 20), s, 1) for n in (2, 1))
     assert small <= 2 << 20 < large
     few = square(1, 28, 28, 128, 128)
-    assert winograd.scratch_nbytes(spec, replace(host, l2_nbytes=1 << 20), few, 1) > 1 << 20, "one block: weights are read once"
+    assert winograd_plan.scratch_nbytes(spec, replace(host, l2_nbytes=1 << 20), few, 1) > 1 << 20, (
+        "one block: weights are read once"
+    )
 
 
 @pytest.mark.parametrize("l2_nbytes", [1 << 14, 1 << 20, 2 << 20])
@@ -180,14 +195,14 @@ def test_any_second_level_cache(l2_nbytes: int) -> None:
 
 
 def test_no_choice_where_it_does_not_apply() -> None:
-    assert winograd_choice.prefers_winograd(ConvShape(1, (56, 56), 64, 64, (3, 3), (2, 2), (1, 1), (1,) * 4)) is None
+    assert winograd_cost.prefers_winograd(ConvShape(1, (56, 56), 64, 64, (3, 3), (2, 2), (1, 1), (1,) * 4)) is None
 
 
 def test_choice_knows_what_lies_outside() -> None:
     """A window much wider than the image is mostly border, which direct sums leave out and Winograd does not."""
     narrow, wide = (ConvShape(1, (32, 32), 512, 128, (3, 3), (1, 1), (d, d), (d,) * 4) for d in (1, 18))
-    assert winograd_choice.prefers_winograd(narrow) == 4
-    assert winograd_choice.prefers_winograd(wide) is None
+    assert winograd_cost.prefers_winograd(narrow) == 4
+    assert winograd_cost.prefers_winograd(wide) is None
 
 
 def in_pairs(numbers: np.ndarray) -> np.ndarray:
@@ -238,8 +253,8 @@ def test_dilated_products_of_pairs() -> None:
 def test_when_pairs_are_preferred() -> None:
     """Where products are most of the time; not of few channels, of words that are not whole, or in volumes."""
     small_l2 = 1 << 20
-    assert winograd_choice.prefers_pairs(square(1, 14, 14, 256, 256), 16, small_l2)
-    assert winograd_choice.prefers_pairs(square(1, 28, 28, 128, 128), 16, small_l2)
-    assert not winograd_choice.prefers_pairs(square(1, 56, 56, 17, 64), 16, small_l2)
-    assert not winograd_choice.prefers_pairs(SHAPES[11], 16, small_l2)
-    assert not winograd_choice.prefers_pairs(replace(square(1, 28, 28, 256, 256), group=2), 16, small_l2)
+    assert winograd_cost.prefers_pairs(square(1, 14, 14, 256, 256), 16, small_l2)
+    assert winograd_cost.prefers_pairs(square(1, 28, 28, 128, 128), 16, small_l2)
+    assert not winograd_cost.prefers_pairs(square(1, 56, 56, 17, 64), 16, small_l2)
+    assert not winograd_cost.prefers_pairs(SHAPES[11], 16, small_l2)
+    assert not winograd_cost.prefers_pairs(replace(square(1, 28, 28, 256, 256), group=2), 16, small_l2)

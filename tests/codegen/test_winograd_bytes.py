@@ -11,17 +11,20 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import pack, winograd, winograd_bytes, winograd_kernel
-from intarsia.codegen.blocked import row_taps
-from intarsia.codegen.byte_kernel import SUMS
-from intarsia.codegen.conv import ConvShape, conv_operand
-from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.winograd import WinogradSpec
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang
+from intarsia.primitives import lang
+from intarsia.providers.cpu.kernels.common import pack_b
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, conv_operand
+from intarsia.providers.cpu.kernels.conv.pointwise_kernel import row_taps
+from intarsia.providers.cpu.kernels.conv.winograd import int8 as winograd_int8
+from intarsia.providers.cpu.kernels.conv.winograd import kernel as winograd_kernel
+from intarsia.providers.cpu.kernels.conv.winograd import plan as winograd_plan
+from intarsia.providers.cpu.kernels.conv.winograd.plan import WinogradSpec
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
 
 pytestmark = pytest.mark.skipif(
-    winograd_bytes.rates(t.host()) is None, reason="the products are VPDPWSSD's or VPMADDWD's, which this CPU does not have"
+    winograd_int8.rates(t.host()) is None, reason="the products are VPDPWSSD's or VPMADDWD's, which this CPU does not have"
 )
 
 
@@ -55,17 +58,17 @@ def convolve(
     s: ConvShape, x: np.ndarray, w: np.ndarray, zero: int, nthreads: int = 1, epilogue: Epilogue | None = None,
     operands: tuple = (),
 ) -> np.ndarray:  # fmt: skip
-    target, tile = t.host(), winograd_bytes.register_tile(s.filters, t.host())
+    target, tile = t.host(), winograd_int8.register_tile(s.filters, t.host())
     kind = DType.UINT8 if x.dtype == np.uint8 else DType.INT8
-    spec = WinogradSpec(winograd_bytes.OUTPUTS, epilogue, SUMS, tile, kind)
-    packed, taps, number = winograd_bytes.pack_weights(w, tile), row_taps(SUMS, t.host()), np.array([zero], x.dtype)
-    scratch = pack.aligned_zeros((nthreads * winograd.scratch_nbytes(spec, target, s, nthreads) + 64,), np.uint8)
+    spec = WinogradSpec(winograd_int8.OUTPUTS, epilogue, SUMS, tile, kind)
+    packed, taps, number = winograd_int8.pack_weights(w, tile), row_taps(SUMS, t.host()), np.array([zero], x.dtype)
+    scratch = pack_b.aligned_zeros((nthreads * winograd_plan.scratch_nbytes(spec, target, s, nthreads) + 64,), np.uint8)
     scratch[:] = 55
     out = np.int32 if epilogue is None else np.uint8
     whole = np.full(s.batch * np.prod(s.output) * s.filters + 128, 77, out)
     y, claims = whole[64:-64].reshape(s.batch, *s.output, s.filters), np.zeros(1, np.int64)
-    args = winograd.winograd_args(
-        spec, target, s, micro=t.address(winograd_bytes.micro_text(target, tile)), x=x.ctypes.data, weights=packed.ctypes.data,
+    args = winograd_plan.winograd_args(
+        spec, target, s, micro=t.address(winograd_int8.micro_text(target, tile)), x=x.ctypes.data, weights=packed.ctypes.data,
         y=y.ctypes.data, taps=taps.ctypes.data, scratch=scratch.ctypes.data, nthreads=nthreads, claims=claims.ctypes.data,
         number=number.ctypes.data, operands=operands,
     )  # fmt: skip
@@ -97,8 +100,8 @@ def test_as_large_as_is_allowed(sign: int) -> None:
     rng = np.random.default_rng(1)
     x = np.full((1, 8, 8, 64), 255, np.uint8)
     w = np.full((16, 64, 3, 3), 227 * sign, np.int16)
-    assert winograd_bytes.is_exact(w, DType.UINT8, 0)
-    assert not winograd_bytes.is_exact(w + 2 * sign, DType.UINT8, 0)
+    assert winograd_int8.is_exact(w, DType.UINT8, 0)
+    assert not winograd_int8.is_exact(w + 2 * sign, DType.UINT8, 0)
     np.testing.assert_array_equal(convolve(s, x, w, 0), reference(x, w, s, 0))
     x = rng.choice(np.array([0, 255], np.uint8), x.shape)
     w = (rng.choice([-255, 255], w.shape) * sign).astype(np.int16)
@@ -109,12 +112,12 @@ def test_what_is_exact() -> None:
     """Bounds of sums: signs of weights count where the zero point is known."""
     w = np.zeros((2, 512, 3, 3), np.int16)
     w[1] = np.where(np.arange(512).reshape(-1, 1, 1) % 2, 50, -50)
-    assert winograd_bytes.is_exact(w, DType.UINT8, 0), "115,200 * 255"
-    assert not winograd_bytes.is_exact(w, DType.UINT8, None), "230,400 * 255"
-    assert winograd_bytes.is_exact(w, DType.UINT8, 128)
-    assert winograd_bytes.is_exact(w, DType.INT8, 0)
-    assert winograd_bytes.is_exact(np.abs(w) // 2, DType.INT8, 0)
-    assert not winograd_bytes.is_exact(np.abs(w), DType.INT8, -128)
+    assert winograd_int8.is_exact(w, DType.UINT8, 0), "115,200 * 255"
+    assert not winograd_int8.is_exact(w, DType.UINT8, None), "230,400 * 255"
+    assert winograd_int8.is_exact(w, DType.UINT8, 128)
+    assert winograd_int8.is_exact(w, DType.INT8, 0)
+    assert winograd_int8.is_exact(np.abs(w) // 2, DType.INT8, 0)
+    assert not winograd_int8.is_exact(np.abs(w), DType.INT8, -128)
 
 
 def test_epilogue() -> None:
@@ -138,7 +141,7 @@ def test_epilogue() -> None:
 
 def test_which_convolutions() -> None:
     def taken(channels: int, filters: int, size: int, **more: object) -> bool:
-        return winograd_bytes.takes(replace(square(1, size, size, channels, filters), **more), DType.UINT8, t.host())  # type: ignore[arg-type]
+        return winograd_int8.takes(replace(square(1, size, size, channels, filters), **more), DType.UINT8, t.host())  # type: ignore[arg-type]
 
     assert taken(128, 128, 28)
     assert taken(64, 64, 56)
@@ -147,4 +150,4 @@ def test_which_convolutions() -> None:
     assert not taken(128, 128, 28, strides=(2, 2))
     assert not taken(128, 128, 32, dilations=(18, 18), pads=(18,) * 4), "every phase has few pixels"
     assert not taken(128, 128, 28, group=2)
-    assert not winograd_bytes.takes(square(1, 28, 28, 128, 128), DType.FLOAT, t.host())
+    assert not winograd_int8.takes(square(1, 28, 28, 128, 128), DType.FLOAT, t.host())

@@ -10,13 +10,14 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 
 import template_kernels as t
 
-from intarsia.codegen import gemm_tiles, pack, strips
-from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.gemm import EMULATED, TILES, VECTORS, GemmSpec, Operand
-from intarsia.codegen.microkernel import Tile
-from intarsia.codegen.strips import Rows
-from intarsia.codegen.word_gemm import strip_rows, word_micro_text, word_text, word_tile
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.common import pack_b
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.matmul import packed_a_kernel, vnni_layout
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import EMULATED, TILES, VECTORS, GemmSpec, Operand
+from intarsia.providers.cpu.kernels.matmul.vnni_kernel import strip_rows, word_micro_text, word_text, word_tile
+from intarsia.providers.cpu.kernels.matmul.vnni_layout import Rows
 
 UNITS = [EMULATED]
 UNITS += [VECTORS] * t.host().has_pairs
@@ -32,23 +33,23 @@ def product(
     source, b = DType.of(a.dtype), b if b.ndim == 3 else b[None]
     rows = rows or Rows(a.shape[1], a.strides[0])
     m = m or len(a)
-    k, n = strips.words(rows.length, len(rows.displacements), source), b.shape[-1]
+    k, n = vnni_layout.words(rows.length, len(rows.displacements), source), b.shape[-1]
     tile = tile or word_tile(n, unit, t.host())
     sums = DType.FLOAT if source is DType.FLOAT else DType.INT32
     spec = GemmSpec(sums, "packed", epilogue, tile=tile, unit=unit)
     strip, displacements = strip_rows(tile, unit), np.array(rows.displacements, np.int64)
     packed = t.at_page_end(np.full(-(-m // strip) * strip * k, 7, np.uint32))
-    args = strips.pack_strips_args(
-        a.ctypes.data, packed.ctypes.data, m, rows, displacements.ctypes.data, gemm_tiles.block_steps(k, tile, unit),
+    args = vnni_layout.pack_strips_args(
+        a.ctypes.data, packed.ctypes.data, m, rows, displacements.ctypes.data, packed_a_kernel.block_steps(k, tile, unit),
     )  # fmt: skip
-    t.run(strips.pack_strips_text(source, strip, t.host()), args, nthreads)
-    panels = strips.pack_words(b, tile)
+    t.run(vnni_layout.pack_strips_text(source, strip, t.host()), args, nthreads)
+    panels = vnni_layout.pack_words(b, tile)
     c, whole = t.guarded((m, n), epilogue.dtype.numpy if epilogue is not None else sums.numpy)
-    scratch = pack.aligned_zeros((nthreads, gemm_tiles.tiled_scratch_nbytes(spec, t.host(), m, k)), np.uint8)
-    between = pack.aligned_zeros((gemm_tiles.partial_elements(m, n, tile),), np.float32)
+    scratch = pack_b.aligned_zeros((nthreads, packed_a_kernel.tiled_scratch_nbytes(spec, t.host(), m, k)), np.uint8)
+    between = pack_b.aligned_zeros((packed_a_kernel.partial_elements(m, n, tile),), np.float32)
     claims, micro = np.zeros(1, np.int64), t.address(word_micro_text(source, tile, unit, t.host()))
-    for part in gemm_tiles.parts(k, tile, unit):
-        args = gemm_tiles.tiled_args(
+    for part in packed_a_kernel.parts(k, tile, unit):
+        args = packed_a_kernel.tiled_args(
             spec, t.host(), micro=(micro, micro), a=(0, packed.ctypes.data), b=panels.ctypes.data, c=c.ctypes.data, m=m, n=n,
             k=k, taps=0, scratch=scratch.ctypes.data, part=part, partial=between.ctypes.data, claims=claims.ctypes.data,
             threads=nthreads, operands=operands,

@@ -14,7 +14,7 @@ from onnx import helper as h
 from onnx import numpy_helper
 
 import intarsia as ort
-from intarsia import backend, process
+from intarsia import backend
 from intarsia.capi._pybind_state import (
     OrtDeviceEpIncompatibilityReason,
     OrtValueVector,
@@ -23,6 +23,7 @@ from intarsia.capi._pybind_state import (
 )
 from intarsia.datasets import get_example
 from intarsia.errors import ExternalDataError, Fail, InvalidArgument, WrongType
+from intarsia.session import process_settings
 
 W = np.float32([[1, 2], [3, 4], [5, 6]])
 CPU = "CPUExecutionProvider"
@@ -254,7 +255,7 @@ class TestCompiler:
 
 
 def test_threads_of_its_own_after_global_pools(as_onnxruntime, monkeypatch) -> None:
-    monkeypatch.setattr(process, "_pools_are_global", True)
+    monkeypatch.setattr(process_settings, "_pools_are_global", True)
     data, options = chain().SerializeToString(), ort.SessionOptions()
     with pytest.raises(Fail, match=r"use_per_session_threads is True: expected a session that shares"):
         ort.InferenceSession(data, options)

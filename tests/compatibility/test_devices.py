@@ -14,7 +14,7 @@ from intarsia.errors import EPFail, Fail, InvalidArgument, NotImplemented, Unkno
 ARENA, DEFAULT = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, ort.OrtMemType.DEFAULT
 Policy = ort.OrtExecutionProviderDevicePolicy
 PROVIDER = """
-from intarsia.partition.device import Device
+from intarsia.ep.device import Device
 from intarsia.providers.reference import ReferenceExecutionProvider
 
 class {name}ExecutionProvider(ReferenceExecutionProvider):
@@ -108,7 +108,7 @@ class TestArenas:
             ort.OrtArenaCfg(*arguments)
 
     def test_shared_allocators(self, make_session) -> None:
-        from intarsia.ort_device import registered_allocators
+        from intarsia.values.ort_device import registered_allocators
 
         info = ort.OrtMemoryInfo("Cpu", ARENA, 0, DEFAULT)
         ort.create_and_register_allocator(info, ort.OrtArenaCfg(1 << 20, 0, 4, 2))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from intarsia.capi import _pybind_state as state
-from intarsia.dlpack import array_of, capsule_of
 from intarsia.errors import InvalidArgument, WrongType
-from intarsia.values import OrtValue, OrtValueVector
+from intarsia.values.dlpack import array_of, capsule_of
+from intarsia.values.ort_value import OrtValue, OrtValueVector
 
 TYPES = ["float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
 EXOTIC = ["bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
@@ -77,7 +77,7 @@ def test_the_producer_gets_its_memory_back() -> None:
 
 
 def test_what_is_exported_stays_alive_and_is_freed() -> None:
-    from intarsia import dlpack
+    from intarsia.values import dlpack
 
     array = np.ones(4, ml_dtypes.bfloat16)
     before = len(dlpack._exported)

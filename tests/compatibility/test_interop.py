@@ -9,7 +9,7 @@ import pytest
 
 import intarsia as ort
 from intarsia.errors import InvalidArgument, WrongType
-from intarsia.interop import host_array
+from intarsia.values.interop import host_array
 
 X = np.float32([[1, -2, 3]])
 TWO = "g (float[N,1] a, int64[N,1] b, string[N,1] s) => (float[N,1] y, int64[N,1] z, string[N,1] t) {"

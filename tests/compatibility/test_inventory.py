@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from intarsia import compatibility
-from intarsia.compatibility import CLASSES, DIFFERS, LOW_LEVEL, MODULE, entries, report
+from intarsia.compat import api_report
+from intarsia.compat.api_report import CLASSES, DIFFERS, LOW_LEVEL, MODULE, entries, report
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "compatibility.md"
 
@@ -17,7 +17,7 @@ def test_nothing_is_missing() -> None:
 
 
 def test_the_document_is_up_to_date() -> None:
-    text = "write it anew: python -m intarsia.compatibility > docs/compatibility.md"
+    text = "write it anew: python -m intarsia.compat.api_report > docs/compatibility.md"
     assert DOCUMENT.read_text(encoding="utf-8") == report(), text
 
 
@@ -27,7 +27,7 @@ def test_differences_name_what_is_in_the_inventory() -> None:
 
 
 def test_a_name_that_is_missing_is_seen(monkeypatch) -> None:
-    monkeypatch.setattr(compatibility, "MODULE", [*MODULE, "never_heard_of"])
+    monkeypatch.setattr(api_report, "MODULE", [*MODULE, "never_heard_of"])
     monkeypatch.setitem(CLASSES, "OrtValue", f"{CLASSES['OrtValue']} never_heard_of")
     missing = {e.name for listed in entries().values() for e in listed if e.status == "missing"}
     assert missing == {"never_heard_of", "OrtValue.never_heard_of"}

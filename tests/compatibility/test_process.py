@@ -14,8 +14,8 @@ import pytest
 
 import intarsia as ort
 from intarsia.capi.onnxruntime_inference_collection import check_and_normalize_provider_args, get_ort_device_type
+from intarsia.compat.not_provided import LEFT_OUT, METHODS_LEFT_OUT, MODULES_LEFT_OUT, ModuleLeftOut
 from intarsia.errors import InvalidArgument, NotImplemented, WrongType
-from intarsia.left_out import LEFT_OUT, METHODS_LEFT_OUT, MODULES_LEFT_OUT, ModuleLeftOut
 
 
 def python(code: str) -> str:
@@ -62,7 +62,9 @@ class TestFunctions:
     def test_thread_counts(self, make_session, monkeypatch: pytest.MonkeyPatch) -> None:
         from intarsia.runtime.executor import get_pool
 
-        monkeypatch.setattr("intarsia.process._pools_are_global", False)  # and so it is again for the tests behind this one
+        monkeypatch.setattr(
+            "intarsia.session.process_settings._pools_are_global", False
+        )  # and so it is again for the tests behind this one
         try:
             ort.set_global_thread_pool_sizes(3, 1)
             assert get_pool().num_threads == 3

@@ -23,8 +23,8 @@ from onnx import helper
 from test_onnx_backend import SAMPLE, SKIPPED
 
 import intarsia as ort
+from intarsia.ep.capability import Support
 from intarsia.graph.model import Graph, Node
-from intarsia.partition.capability import Support
 from intarsia.providers.registry import load_provider, register_execution_provider, unregister_execution_provider
 
 CPU, CUT = "CPUExecutionProvider", "CutExecutionProvider"

@@ -17,7 +17,7 @@ from intarsia.device.gpu import DeviceLimits
 from intarsia.device.webgpu import missing
 from intarsia.graph.load import load
 from intarsia.ops import registry
-from intarsia.ops.infer import infer
+from intarsia.ops.framework.infer import infer
 from intarsia.passes.optimizer import optimize
 from intarsia.providers.gpu.survey import Survey
 from intarsia.testing.cases import cases, model_and_data, run_case, sample

@@ -15,9 +15,9 @@ import intarsia as ort
 from intarsia.debug import compare_providers, first_nonfinite, reduce_model
 from intarsia.debug.compare import difference
 from intarsia.debug.reduce import providers_differ
+from intarsia.ep.node_program import NodeProgram
+from intarsia.ep.provider import CompileContext
 from intarsia.graph.model import Graph, Node
-from intarsia.partition.node_program import NodeProgram
-from intarsia.partition.provider import CompileContext
 from intarsia.providers.reference import ReferenceExecutionProvider, evaluate
 from intarsia.providers.registry import register_execution_provider, unregister_execution_provider
 

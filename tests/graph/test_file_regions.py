@@ -12,8 +12,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 import intarsia as ort
-from intarsia.graph import file_bytes, wire
-from intarsia.graph.file_bytes import FileBytes
+from intarsia.graph.formats import file_bytes, protobuf_wire
+from intarsia.graph.formats.file_bytes import FileBytes
 from intarsia.graph.load import load
 from intarsia.graph.model import Graph
 
@@ -78,9 +78,9 @@ def check_equal(found: Graph, expected: Graph) -> None:
 def test_blocks_of_any_size_give_the_graph_of_the_bytes(
     tmp_path: Path, data: bytes, least: int, most: int, short: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "_LEAST_BLOCK_NBYTES", least)
-    monkeypatch.setattr(wire, "_MOST_BLOCK_NBYTES", most)
-    monkeypatch.setattr(wire, "_IN_BLOCK_NBYTES", short)
+    monkeypatch.setattr(protobuf_wire, "_LEAST_BLOCK_NBYTES", least)
+    monkeypatch.setattr(protobuf_wire, "_MOST_BLOCK_NBYTES", most)
+    monkeypatch.setattr(protobuf_wire, "_IN_BLOCK_NBYTES", short)
     assert len(data) > file_bytes.WHOLE_NBYTES
     check_equal(load(in_file(tmp_path, data)), load(data))
 

@@ -20,9 +20,9 @@ from intarsia.errors import InvalidArgument, InvalidGraph, InvalidModelError, In
 from intarsia.graph import load as load_module
 from intarsia.graph.dims import Expr, symbol
 from intarsia.graph.dtypes import DType
+from intarsia.graph.formats.protobuf_wire import Message
 from intarsia.graph.load import MAX_IR_VERSION, load
 from intarsia.graph.model import AttributeRef, Graph, OptionalType, SequenceType, TensorType
-from intarsia.graph.wire import Message
 
 
 def small_model(nodes: list[onnx.NodeProto], **graph_parts: Any) -> onnx.ModelProto:

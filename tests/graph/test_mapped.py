@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.graph.mapped import release_bytes, release_pages
+from intarsia.graph.formats.mapped_arrays import release_bytes, release_pages
 
 VALUES = np.arange(4 * mmap.PAGESIZE, dtype=np.uint8)
 

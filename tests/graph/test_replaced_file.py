@@ -20,8 +20,8 @@ import pytest
 import intarsia as ort
 from intarsia.cli import main
 from intarsia.debug.reduce import Reduced
+from intarsia.graph.formats.atomic_write import replace_file, replace_files, replace_text
 from intarsia.graph.load import load
-from intarsia.graph.replaced_file import replace_file, replace_files, replace_text
 from intarsia.graph.save import save
 from intarsia.model_package.authoring import ModelPackage
 from intarsia.tools.onnx_model_utils import update_onnx_opset
@@ -76,7 +76,7 @@ def compiled_with_weights_beside(tmp_path: Path, target: Path) -> None:
 
 
 def profiled(tmp_path: Path, target: Path) -> None:
-    from intarsia.profile import Profile
+    from intarsia.model.trace_profile import Profile
 
     profile = Profile(0)
     for _ in range(100):

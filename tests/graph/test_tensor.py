@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.errors import InvalidModelError
 from intarsia.graph.dtypes import DType
-from intarsia.graph.external import ExternalFiles
+from intarsia.graph.formats.external_data import ExternalFiles
+from intarsia.graph.formats.protobuf_wire import Message
+from intarsia.graph.formats.tensor_proto import MAX_RANK, pack_bits, read_sparse, read_tensor, unpack_bits
 from intarsia.graph.model import Constant
-from intarsia.graph.tensor import MAX_RANK, pack_bits, read_sparse, read_tensor, unpack_bits
-from intarsia.graph.wire import Message
 
 NUMBERS = [d for d in DType if d not in (DType.UNDEFINED, DType.STRING)]
 

@@ -8,53 +8,53 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intarsia.errors import InvalidProtobuf
-from intarsia.graph import wire
+from intarsia.graph.formats import protobuf_wire
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
 @given(INT64)
 def test_varints_round_trip(value: int) -> None:
-    encoded = wire.encode_varint(value)
-    found, end = wire.varint(encoded, 0)
-    assert (wire.signed(found), end) == (value, len(encoded))
+    encoded = protobuf_wire.encode_varint(value)
+    found, end = protobuf_wire.varint(encoded, 0)
+    assert (protobuf_wire.signed(found), end) == (value, len(encoded))
     assert len(encoded) == (10 if value < 0 else max(1, -(-value.bit_length() // 7)))
 
 
 @given(st.lists(INT64, max_size=60))
 def test_packed_integers_round_trip(values: list[int]) -> None:
-    message = wire.Message()
+    message = protobuf_wire.Message()
     message.packed_integers(1, values)
     data = message.join()
-    ((tag, start, end),) = wire.fields(data, 0, len(data))
+    ((tag, start, end),) = protobuf_wire.fields(data, 0, len(data))
     assert tag == 0x0A
-    assert wire.packed_ints(data, start, end) == values
-    assert wire.count_varints(data, start, end) == len(values)
-    assert wire.packed_varints(data, start, end).view(np.int64).tolist() == values
+    assert protobuf_wire.packed_ints(data, start, end) == values
+    assert protobuf_wire.count_varints(data, start, end) == len(values)
+    assert protobuf_wire.packed_varints(data, start, end).view(np.int64).tolist() == values
 
 
 def test_fields_of_all_wire_types() -> None:
-    message = wire.Message()
+    message = protobuf_wire.Message()
     message.integer(1, 150)
     message.string(2, "testing")
     message.float32(3, 1.5)
     message.integer(20, -1)
-    inner = wire.Message()
+    inner = protobuf_wire.Message()
     inner.raw(1, memoryview(bytes(200)))
     message.message(4, inner)
     data = message.join() + bytes([5 << 3 | 1]) + bytes(8)
-    found = list(wire.fields(data, 0, len(data)))
+    found = list(protobuf_wire.fields(data, 0, len(data)))
     assert [tag for tag, _, _ in found] == [8, 18, 29, 160, 34, 41]
     assert found[0][1] == 150
     assert data[found[1][1] : found[1][2]] == b"testing"
-    assert wire.float32(data, found[2][1]) == 1.5
-    assert wire.signed(found[3][1]) == -1
+    assert protobuf_wire.float32(data, found[2][1]) == 1.5
+    assert protobuf_wire.signed(found[3][1]) == -1
     assert found[4][2] - found[4][1] == 203
 
 
 def test_known_encoding() -> None:
     # The example of protobuf's encoding guide: field 1 with 150 is 08 96 01.
-    assert list(wire.fields(b"\x08\x96\x01", 0, 3)) == [(8, 150, 0)]
+    assert list(protobuf_wire.fields(b"\x08\x96\x01", 0, 3)) == [(8, 150, 0)]
 
 
 @pytest.mark.parametrize(
@@ -72,36 +72,36 @@ def test_known_encoding() -> None:
 )
 def test_corrupt_messages(data: bytes, message: str) -> None:
     with pytest.raises(InvalidProtobuf, match=message):
-        list(wire.fields(data, 0, len(data)))
+        list(protobuf_wire.fields(data, 0, len(data)))
 
 
 def test_a_field_must_end_inside_its_message() -> None:
     with pytest.raises(InvalidProtobuf, match="claims 5 bytes, but the message ends after 2"):
-        list(wire.fields(b"\x0a\x05abcdefgh", 0, 4))
+        list(protobuf_wire.fields(b"\x0a\x05abcdefgh", 0, 4))
     with pytest.raises(InvalidProtobuf, match="claims 3 bytes, but the message ends after 2"):
-        list(wire.fields(b"\x08\x80\x01\x00", 0, 2))
+        list(protobuf_wire.fields(b"\x08\x80\x01\x00", 0, 2))
 
 
 @pytest.mark.parametrize("padding", [0, 100])
 def test_packed_numbers_that_do_not_end(padding: int) -> None:
     data = b"\x01" * padding + b"\x80"
     with pytest.raises(InvalidProtobuf, match="the last varint does not end"):
-        wire.packed_varints(data, 0, len(data))
+        protobuf_wire.packed_varints(data, 0, len(data))
 
 
 def test_packed_varint_of_eleven_bytes() -> None:
     data = b"\x01" * 60 + b"\xff" * 10 + b"\x01"
     with pytest.raises(InvalidProtobuf, match="longer than 10 bytes"):
-        wire.packed_varints(data, 0, len(data))
+        protobuf_wire.packed_varints(data, 0, len(data))
 
 
 def test_strings_must_be_utf8() -> None:
     with pytest.raises(InvalidProtobuf, match="string of 2 bytes at byte 1 is not UTF-8"):
-        wire.text(b"a\xff\xfe", 1, 3)
-    assert wire.text_or_bytes(b"\xff\xfe", 0, 2) == b"\xff\xfe"
+        protobuf_wire.text(b"a\xff\xfe", 1, 3)
+    assert protobuf_wire.text_or_bytes(b"\xff\xfe", 0, 2) == b"\xff\xfe"
 
 
 def test_packed_floats_of_a_broken_length() -> None:
-    assert wire.packed_floats(np.float32([1.5, -2]).tobytes(), 0, 8) == [1.5, -2.0]
+    assert protobuf_wire.packed_floats(np.float32([1.5, -2]).tobytes(), 0, 8) == [1.5, -2.0]
     with pytest.raises(InvalidProtobuf, match="7 bytes are no multiple of 4"):
-        wire.packed_floats(bytes(7), 0, 7)
+        protobuf_wire.packed_floats(bytes(7), 0, 7)

@@ -25,7 +25,7 @@ from typed_nodes import BY_NAME, attributes_of, examples, formal_type, older, qu
 
 from intarsia.graph.dtypes import DType
 from intarsia.ops import builtin
-from intarsia.ops.schema_check import EVERY
+from intarsia.ops.framework.schema_check import EVERY
 
 LARGER = Path(__file__).with_name("larger_examples.txt")
 SIZES = (0, 1, 1, 1, 2, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 127, 128, 129, 255, 257)

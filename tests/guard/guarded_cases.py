@@ -37,7 +37,7 @@ from typed_nodes import RANDOM  # noqa: E402
 import intarsia  # noqa: E402
 from intarsia.errors import IntarsiaError  # noqa: E402
 from intarsia.graph.dtypes import DType  # noqa: E402
-from intarsia.providers.cpu.program import CpuProgram  # noqa: E402
+from intarsia.providers.cpu.program.cpu_program import CpuProgram  # noqa: E402
 
 CPU, REFERENCE = "CPUExecutionProvider", "ReferenceExecutionProvider"
 NAMES = ("kernels", "templates", "paths", "drawn")  # of `Seen`
@@ -355,7 +355,7 @@ def templates() -> list[str]:
     import pkgutil
 
     import intarsia.providers.cpu
-    from intarsia.providers.cpu.template import Template
+    from intarsia.providers.cpu.kernels.common.schedule import Template
 
     for info in pkgutil.iter_modules(intarsia.providers.cpu.__path__):
         importlib.import_module(f"intarsia.providers.cpu.{info.name}")

@@ -146,7 +146,7 @@ class _Guard:
     def __init__(self) -> None:
         import llvmlite.binding as llvm
 
-        from intarsia.codegen import target
+        from intarsia.codegen.llvm import target
 
         target.llvm()  # initialised
         machine = llvm.Target.from_default_triple().create_target_machine()

@@ -24,12 +24,12 @@ from unittest import mock
 import numpy as np
 from guarded_memory import END, guarded, guarded_copy
 
-from intarsia.partition.arena import NOTHING, Arena, Lease, Region
+from intarsia.ep.arena import NOTHING, Arena, Lease, Region
 from intarsia.plan import segment as segments
-from intarsia.plan.bound import BoundSegment
+from intarsia.plan.bound_segment import BoundSegment
 from intarsia.plan.segment import Segment
 from intarsia.providers.cpu.executable import Executable
-from intarsia.providers.cpu.program import CpuProgram
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 PAGE = mmap.PAGESIZE
 
@@ -41,7 +41,7 @@ class Apart(int):
 
 
 def place_apart(lifetimes: Sequence[tuple[int, int, int]], threads: int = 1) -> tuple[list[int], int]:
-    """As `intarsia.plan.arena.place`: each buffer ends where a page without access begins."""
+    """As `intarsia.plan.memory_layout.place`: each buffer ends where a page without access begins."""
     offsets, holes, at = [], [], 0
     for nbytes, _, _ in lifetimes:
         at += -(-nbytes // PAGE) * PAGE

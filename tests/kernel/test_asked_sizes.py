@@ -8,8 +8,8 @@ import pytest
 
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.requirements import Requirement, collected
+from intarsia.primitives import lang as k
+from intarsia.primitives.requirements import Requirement, collected
 
 N, M, P = symbol("n"), symbol("m"), symbol("p")
 F = DType.FLOAT

@@ -12,8 +12,8 @@ import pytest
 
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import cast_array, interpret
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import cast_array, interpret
 
 CASTS: list[tuple[list[Any], type, DType, list[Any]]] = [
     ([1.5, -2.7, 300.0], np.float32, DType.INT32, [1, -2, 300]),

@@ -9,9 +9,9 @@ import pytest
 
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
-from intarsia.kernel.rewrite import as_scalar, inputs_of, known_scalar, substitute
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
+from intarsia.primitives.substitute import as_scalar, inputs_of, known_scalar, substitute
 
 F, N = DType.FLOAT, symbol("n")
 X, Y, INTEGERS = k.input(0, F, (2, 3)), k.input(1, F, (4, 3)), k.input(2, DType.INT32, (2, 3))

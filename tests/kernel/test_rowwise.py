@@ -9,9 +9,9 @@ import pytest
 
 from intarsia.graph.dims import Dim, symbol
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
-from intarsia.kernel.rowwise import ALIKE, Mixes, checked_axis, leading, per_row, row_axes
+from intarsia.primitives import lang as k
+from intarsia.primitives.batch_axis import ALIKE, Mixes, checked_axis, leading, per_row, row_axes
+from intarsia.primitives.interpreter import interpret
 
 F, I64, N, M = DType.FLOAT, DType.INT64, symbol("n"), symbol("m")
 X = k.input(0, F, (N, 4, 6))

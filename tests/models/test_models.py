@@ -112,7 +112,7 @@ def test_openvino_agrees_with_torch(exported: Exported) -> None:
 
 @pytest.mark.parametrize("exported", VARIABLE, indirect=True)
 def test_other_sizes_compile_nothing(exported: Exported) -> None:
-    from intarsia.codegen.engine import get_engine
+    from intarsia.codegen.llvm.jit import get_engine
 
     session = exported.session("CPUExecutionProvider")
     exported.check(session)

@@ -10,7 +10,7 @@ import onnx.parser
 import pytest
 
 import intarsia
-from intarsia.ops.layers import PROCESS
+from intarsia.ops.framework.registry_scopes import PROCESS
 
 HEADER = '<ir_version: 10, opset_import: ["": 20, "my": 1, "com.microsoft": 1]>'
 PROVIDERS = ("CPUExecutionProvider", "ReferenceExecutionProvider")

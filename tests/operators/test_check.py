@@ -14,8 +14,8 @@ import pytest
 from onnx import helper
 
 import intarsia
-from intarsia.check import ModelCheck, Problem
 from intarsia.errors import NoSuchFile, WrongType
+from intarsia.reports.model_check import ModelCheck, Problem
 
 Make = Callable[..., onnx.ModelProto]
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"

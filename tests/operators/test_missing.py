@@ -14,7 +14,7 @@ import intarsia
 from intarsia.errors import NotImplemented
 from intarsia.graph.load import load
 from intarsia.ops import builtin
-from intarsia.ops.missing import KNOWN_OPSETS, missing_operators
+from intarsia.ops.framework.missing_operators import KNOWN_OPSETS, missing_operators
 
 Make = Callable[..., onnx.ModelProto]
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import intarsia
+from intarsia.custom_ops import DType, SequenceType, TensorType
+from intarsia.custom_ops import primitives as k
 from intarsia.errors import Fail, InvalidArgument, InvalidGraph, UnknownOption
-from intarsia.operators import DType, SequenceType, TensorType
-from intarsia.operators import primitives as k
 
 X = np.float32([[3, -1, 2], [0, 5, -4]])
 SCALE = "g (float[n, 3] x) => (float[n, 3] y) { [scaling] y = my.Scale <factor = 3.0> (x) }"

@@ -15,10 +15,10 @@ import pytest
 from onnx.reference.op_run import OpRun
 
 import intarsia
+from intarsia.custom_ops import DefinitionError, TensorType
+from intarsia.custom_ops import primitives as k
 from intarsia.errors import Fail, InvalidArgument, InvalidGraph, NoSuchFile
-from intarsia.operators import DefinitionError, TensorType
-from intarsia.operators import primitives as k
-from intarsia.ops.layers import PROCESS
+from intarsia.ops.framework.registry_scopes import PROCESS
 
 X = np.float32([3, -1, 2])
 SCALE = "g (float[3] x) => (float[3] y) { y = my.Scale (x) }"

@@ -9,7 +9,7 @@ import numpy as np
 
 from intarsia.graph.model import Node
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
+from intarsia.ops.framework.evaluate import evaluate_node
 
 _erf = np.vectorize(math.erf)
 

@@ -11,7 +11,7 @@ import pytest
 from intarsia.errors import InvalidGraph
 from intarsia.graph.model import Node
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
+from intarsia.ops.framework.evaluate import evaluate_node
 
 RNG = np.random.default_rng(8)
 A, B = (RNG.integers(0, 255, (2, 3, 6, 6)).astype(np.uint8) for _ in range(2))

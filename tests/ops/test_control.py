@@ -16,8 +16,8 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.load import load
 from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
-from intarsia.ops.infer import infer
+from intarsia.ops.framework.evaluate import evaluate_node
+from intarsia.ops.framework.infer import infer
 from intarsia.testing.cases import suite
 
 CONTROL = ("If", "Loop", "Scan", "SequenceMap")

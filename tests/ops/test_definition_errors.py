@@ -10,9 +10,9 @@ import pytest
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
-from intarsia.kernel import lang as k
 from intarsia.ops import registry
-from intarsia.ops.infer import trace
+from intarsia.ops.framework.infer import trace
+from intarsia.primitives import lang as k
 
 F, INT, S = DType.FLOAT, DType.INT64, DType.STRING
 N = symbol("n")

@@ -14,7 +14,7 @@ import intarsia
 from intarsia.errors import InvalidGraph, NotImplemented
 from intarsia.graph.model import Node
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
+from intarsia.ops.framework.evaluate import evaluate_node
 
 torch = pytest.importorskip("torch", reason="gradients are compared with torch.autograd")
 
@@ -267,8 +267,8 @@ def test_integers_have_no_derivative() -> None:
 
 def test_complex_numbers_have_no_derivative() -> None:
     from intarsia.graph.dtypes import DType
-    from intarsia.kernel import lang as k
-    from intarsia.kernel.gradient import gradient as differentiate
+    from intarsia.primitives import lang as k
+    from intarsia.primitives.autodiff import gradient as differentiate
 
     x = k.input(0, DType.FLOAT, (2,))
     bits = k.bitcast(k.bitcast(x, DType.INT32), DType.FLOAT)

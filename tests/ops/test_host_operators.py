@@ -15,11 +15,11 @@ from intarsia.errors import InvalidGraph
 from intarsia.graph.dims import Expr, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, OptionalType, SequenceType, TensorType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
-from intarsia.ops.infer import trace
+from intarsia.ops.framework.evaluate import evaluate_node
+from intarsia.ops.framework.infer import trace
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
 
 RNG = np.random.default_rng(8)
 FLOAT = TensorType(DType.FLOAT, (2, 3))

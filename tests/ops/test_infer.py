@@ -10,8 +10,8 @@ from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
-from intarsia.ops.infer import fresh_shape, infer
+from intarsia.ops.framework.evaluate import evaluate_node
+from intarsia.ops.framework.infer import fresh_shape, infer
 
 N = symbol("n")
 

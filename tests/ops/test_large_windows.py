@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 import intarsia as ort
 from intarsia.errors import InvalidGraph, RunTimeout
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.ops.spatial import cut_to, place_windows, slide
+from intarsia.ops.nn.sliding_windows import cut_to, place_windows, slide
+from intarsia.primitives import lang as k
 
 PROVIDERS = ("CPUExecutionProvider", "ReferenceExecutionProvider")
 GIANT, HALF = 2**31 - 1, 2**30
@@ -156,7 +156,7 @@ def test_cut_windows_are_as_whole_ones(op: str, monkeypatch: pytest.MonkeyPatch)
         x = draw.standard_normal((1, 2, *draw.integers(1, 9, rank))).astype(np.float32)
         data, found = model(op, list(x.shape), x.ndim, 1 + (op == "MaxPool"), **attributes), []
         for least in (1 << 12, 0):
-            monkeypatch.setattr("intarsia.ops.spatial.LARGE_WINDOW", least)
+            monkeypatch.setattr("intarsia.ops.nn.sliding_windows.LARGE_WINDOW", least)
             try:
                 found.append(ort.InferenceSession(data, providers=PROVIDERS[1:]).run(None, {"x": x}))
             except InvalidGraph as error:

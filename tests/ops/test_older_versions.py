@@ -9,7 +9,7 @@ import pytest
 
 from intarsia.graph.model import Node
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
+from intarsia.ops.framework.evaluate import evaluate_node
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((2, 3, 4)).astype(np.float32)

@@ -12,10 +12,10 @@ from intarsia.graph.dims import evaluate, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.load import load
 from intarsia.graph.model import Graph
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
 from intarsia.ops import registry
-from intarsia.ops.infer import trace
+from intarsia.ops.framework.infer import trace
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
 from intarsia.testing.cases import plain, suite
 
 NOT_SYMBOLIC = {  # word in a case's name -> why it is not traced on symbolic shapes

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intarsia.kernel.lang import DefinitionError
 from intarsia.ops.ml.forest import MODES, Forest, forest_of_nodes, forest_of_splits
 from intarsia.ops.ml.native import tree_sums
 from intarsia.ops.ml.packed import keys, pack
+from intarsia.primitives.lang import DefinitionError
 
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 3.4e38, -3.4e38]
 

@@ -12,7 +12,7 @@ import intarsia as ort
 from intarsia.graph.dims import Expr
 from intarsia.graph.load import load
 from intarsia.ops import registry
-from intarsia.ops.infer import infer
+from intarsia.ops.framework.infer import infer
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 SCALARS = """<int64 two = {2}, int64 at = {2}, float half = {0.5}, float three = {3.0}, float one = {1.0}, float odd = {0.1},

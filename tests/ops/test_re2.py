@@ -13,9 +13,9 @@ from onnx import helper
 
 import intarsia as ort
 from intarsia.errors import InvalidGraph
-from intarsia.ops import re2_automaton
-from intarsia.ops.re2 import Pattern, compiled
-from intarsia.ops.re2_syntax import PatternError
+from intarsia.ops.text import re2_automaton
+from intarsia.ops.text.re2_match import Pattern, compiled
+from intarsia.ops.text.re2_syntax import PatternError
 
 WORDS = (
     "", "a", "abc", "ABC", "\u00e9", "\u00c9COLE", "12", "\u0663", "a1_", "a b", "a\tb", "a\nb", "\n", "\v", "stra\u00dfe",

@@ -11,9 +11,9 @@ from intarsia.errors import InvalidGraph
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
-from intarsia.kernel.lang import DefinitionError
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
+from intarsia.ops.framework.evaluate import evaluate_node
+from intarsia.primitives.lang import DefinitionError
 
 RNG = np.random.default_rng(3)
 ORDER = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}  # ONNX's gates in torch's order

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 
 import intarsia as ort
 from intarsia.errors import IntarsiaError
-from intarsia.ops.resize import simplest_fraction
+from intarsia.ops.nn.resize import simplest_fraction
 
 HALF = Fraction(1, 2)
 ROUNDING = {

@@ -12,11 +12,11 @@ from intarsia.graph.dims import evaluate as evaluate_dim
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
-from intarsia.ops.infer import trace
+from intarsia.ops.framework.evaluate import evaluate_node
+from intarsia.ops.framework.infer import trace
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
 
 RNG = np.random.default_rng(11)
 EMPTY = np.zeros(0, np.float32)

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 import intarsia
-from intarsia.codegen.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 
 SCALES = (np.nan, -np.nan, np.inf, -np.inf, 0.0, 1e30, 1e-30, -0.02, 0.02)
 HEAD = '<ir_version: 10, opset_import: ["": 20, "com.microsoft": 1]> '
@@ -89,7 +89,7 @@ def test_numbers_that_make_no_nan_cost_nothing(name: str, scale: float, tame: bo
         made.append(tame)
         return Epilogue(root, kinds, dtypes, tame)
 
-    monkeypatch.setattr("intarsia.providers.cpu.lower.Epilogue", epilogue)
+    monkeypatch.setattr("intarsia.providers.cpu.lowering.lower.Epilogue", epilogue)
     intarsia.InferenceSession(model_of(name, known=True, scale=scale), providers=["CPUExecutionProvider"])
     assert made
     assert all(made) == tame

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import intarsia as ort
 from intarsia.errors import IntarsiaError, InvalidGraph, NodeFailed, UnknownOperator
-from intarsia.kernel.lang import DefinitionError
+from intarsia.primitives.lang import DefinitionError
 
 CPU, REFERENCE = "CPUExecutionProvider", "ReferenceExecutionProvider"
 CONTRIB = "com.microsoft"

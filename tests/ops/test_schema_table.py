@@ -10,8 +10,9 @@ from types import ModuleType
 import onnx
 import pytest
 
-from intarsia.ops import registry, schemas
-from intarsia.ops.schemas import schema_of
+from intarsia.ops import registry
+from intarsia.ops.framework import schemas
+from intarsia.ops.framework.schemas import schema_of
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "schema_table.py"
 TABLE = Path(schemas.__file__).with_name("schemas.txt")

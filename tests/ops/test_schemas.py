@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from intarsia.ops import registry
-from intarsia.ops.registry import REQUIRED, OpRecord
+from intarsia.ops.framework.registry import REQUIRED, OpRecord
 
 DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 OTHER_DEFAULT = {  # (operator, attribute) -> why the record's default is not the schema's

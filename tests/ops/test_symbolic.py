@@ -9,9 +9,9 @@ import pytest
 
 from intarsia.graph.dims import evaluate, fresh_symbol, symbol
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
-from intarsia.ops.symbolic import Unknown, evaluate_symbolic
+from intarsia.ops.framework.symbolic import Unknown, evaluate_symbolic
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
 
 N, M = symbol("n"), symbol("m")
 I64 = DType.INT64

@@ -10,10 +10,10 @@ import pytest
 from intarsia.graph.dims import Dim, Expr, evaluate, format_shape, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
 from intarsia.ops import registry
-from intarsia.ops.infer import Inference, infer, trace
+from intarsia.ops.framework.infer import Inference, infer, trace
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
 
 BATCH, SEQ = symbol("batch"), symbol("seq")
 

@@ -11,12 +11,12 @@ from intarsia.errors import InvalidGraph
 from intarsia.graph.dims import Dim, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
-from intarsia.ops.infer import trace
-from intarsia.ops.spatial import place_windows
+from intarsia.ops.framework.evaluate import evaluate_node
+from intarsia.ops.framework.infer import trace
+from intarsia.ops.nn.sliding_windows import place_windows
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
 
 RNG = np.random.default_rng(5)
 

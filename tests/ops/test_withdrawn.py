@@ -12,7 +12,7 @@ from onnx import helper as oh
 
 import intarsia
 from intarsia.errors import IntarsiaError, UnknownOperator
-from intarsia.ops.registry import REGISTRY, op
+from intarsia.ops.framework.registry import REGISTRY, op
 
 PROVIDERS = ("CPUExecutionProvider", "ReferenceExecutionProvider")
 RNG = np.random.default_rng(11)

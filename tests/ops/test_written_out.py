@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import Operands
 from intarsia.ops import registry
-from intarsia.ops.registry import OpRecord
+from intarsia.ops.framework.registry import OpRecord
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import Operands
 
 EXPERTS, WIDTH, INNER = 4, 6, 5
 rng = np.random.default_rng(1)

@@ -18,7 +18,7 @@ from test_every_type import CPU, REFERENCE, name_of, schemas
 from typed_nodes import RANDOM, Typed, _with_element, difference, examples, model_of, run
 
 from intarsia.errors import IntarsiaError
-from intarsia.kernel.lang import DefinitionError
+from intarsia.primitives.lang import DefinitionError
 
 ELEMENTS = (
     "float", "float16", "double", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool",

@@ -377,7 +377,7 @@ def wider(node: Typed) -> list[Any] | None:
     """Results of the interpreter for the same numbers in a type with more digits; None where there is no such type."""
     from intarsia.graph.model import Node
     from intarsia.ops import registry
-    from intarsia.ops.evaluate import evaluate_node
+    from intarsia.ops.framework.evaluate import evaluate_node
 
     element = re.search(r"(?<=tensor\()\w+", node.kind)
     if registry().find(node.schema.domain, node.schema.name, node.schema.since_version) is None:  # a function of ONNX's

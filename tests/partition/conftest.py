@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection
 import onnx.parser
 import pytest
 
+from intarsia.ep.provider import CompileContext, Device, ExecutionProvider, Program, Support
 from intarsia.graph.load import load
 from intarsia.graph.model import Graph, Node
 from intarsia.ops import registry
-from intarsia.ops.infer import infer
-from intarsia.partition.provider import CompileContext, Device, ExecutionProvider, Program, Support
+from intarsia.ops.framework.infer import infer
 
 
 def graph_of(text: str) -> Graph:

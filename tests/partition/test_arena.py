@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
+from intarsia.ep.arena import KEPT_NBYTES, NEXT_POWER_OF_TWO, NOTHING, SAME_AS_REQUESTED, Arena, Lease
 from intarsia.errors import OutOfMemory
-from intarsia.partition.arena import KEPT_NBYTES, NEXT_POWER_OF_TWO, NOTHING, SAME_AS_REQUESTED, Arena, Lease
 
 MIB = 1 << 20
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from intarsia.ep.capability import KernelLookup, KernelRegistry, Support
+from intarsia.ep.device import HOST, DataTransfer, Device, DeviceTensor, HostAllocator, detached
+from intarsia.ep.provider import CompileContext, ExecutionProvider, Program, RunContext
 from intarsia.errors import EPFail, Fail
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
-from intarsia.partition.capability import KernelLookup, KernelRegistry, Support
-from intarsia.partition.device import HOST, DataTransfer, Device, DeviceTensor, HostAllocator, detached
-from intarsia.partition.provider import CompileContext, ExecutionProvider, Program, RunContext
 
 GRAPH = "g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { a = Add(x, w)  b = Relu(a)  y = Neg(b) }"
 

@@ -10,9 +10,9 @@ import pytest
 
 import intarsia as ort
 from intarsia import ComputeCapability, Device, DeviceTensor, IAllocator, IDataTransfer, IExecutionProvider, KernelRegistry
+from intarsia.ep.cpp_names import GraphViewer, IKernelLookup, NodeComputeInfo
+from intarsia.ep.device import HOST
 from intarsia.errors import EPFail
-from intarsia.partition.device import HOST
-from intarsia.partition.interfaces import GraphViewer, IKernelLookup, NodeComputeInfo
 
 CPU = "CPUExecutionProvider"
 SOURCE = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>

@@ -12,7 +12,7 @@ import onnx.parser
 import pytest
 
 import intarsia
-from intarsia.partition.provider import _OLD_NAMES, CompileContext
+from intarsia.ep.provider import _OLD_NAMES, CompileContext
 from intarsia.providers.cpu import CPUExecutionProvider
 
 RELU = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) { y = Relu(x) }')

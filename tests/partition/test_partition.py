@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 import intarsia
+from intarsia.ep.capability import ComputeCapability, KernelLookup
+from intarsia.ep.device import Device
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph
-from intarsia.partition.capability import ComputeCapability, KernelLookup
-from intarsia.partition.device import Device
 from intarsia.partition.partition import Copy, Part, Partition, PartitionOptions, partition
 
 ACCELERATOR = Device("acc")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from intarsia import errors
+from intarsia.ep.device import Device
 from intarsia.errors import InvalidArgument, UnknownOption
-from intarsia.partition.device import Device
 from intarsia.partition.partition import Partition, PartitionOptions, partition
-from intarsia.partition.rules import parse_rules
+from intarsia.partition.placement_rules import parse_rules
 
 CHAIN = "g (float[N,3] x) => (float[N,3] y) { a = Relu(x)  b = Exp(a)  c = Relu(b)  y = Neg(c) }"
 

@@ -382,7 +382,7 @@ def test_functions_that_call_themselves_are_refused():
 
 def test_operators_without_a_definition_are_written_out_as_onnx_defines_them():
     from intarsia.ops import registry
-    from intarsia.ops.registry import Registry
+    from intarsia.ops.framework.registry import Registry
 
     fewer = Registry(
         {key: records for key, records in registry().records.items() if key not in (("", "Gelu"), ("", "HardSwish"))}

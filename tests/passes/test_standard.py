@@ -10,7 +10,7 @@ from intarsia.errors import NotImplemented
 from intarsia.graph.load import load
 from intarsia.graph.save import to_model_proto
 from intarsia.passes import optimize, standardize
-from intarsia.passes.versions import same_meaning
+from intarsia.passes.opset_versions import same_meaning
 
 RNG = np.random.default_rng(5)
 SOFTMAX_OVER_CHANNELS = (
@@ -68,7 +68,7 @@ def test_fused_operators_are_written_out_for_older_opsets(case, opset):
 
 def _at(graph, opset):
     """The graph in exactly this opset."""
-    from intarsia.passes.standard import _expanded, _fits
+    from intarsia.passes.graph.single_opset import _expanded, _fits
 
     misfits = [n for n in graph.nodes if not _fits(n, opset, opset)]
     return _expanded(graph, misfits, opset)

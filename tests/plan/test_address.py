@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.plan import address
+from intarsia.plan import array_address
 
 
 @pytest.mark.parametrize("make", [
@@ -14,10 +14,10 @@ from intarsia.plan import address
 ], ids=["whole", "slice", "scalar", "empty", "read-only", "backwards"])  # fmt: skip
 def test_address(make: object) -> None:
     array = make()  # type: ignore[operator]
-    assert address.address_of(array) == array.ctypes.data
+    assert array_address.address_of(array) == array.ctypes.data
 
 
 def test_without_the_field(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.implementation.name", "other")
-    assert address._chosen() is address._by_interface
-    assert address._by_interface(array := np.zeros(2)) == array.ctypes.data
+    assert array_address._chosen() is array_address._by_interface
+    assert array_address._by_interface(array := np.zeros(2)) == array.ctypes.data

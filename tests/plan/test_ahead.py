@@ -14,13 +14,13 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 
 from intarsia import InferenceSession, SessionOptions
 from intarsia.errors import InvalidArgument
-from intarsia.plan import parts
-from intarsia.plan.bound import BoundSegment
-from intarsia.plan.noted import NotedFrame
+from intarsia.plan import microbatch
+from intarsia.plan.bound_segment import BoundSegment
 from intarsia.plan.segment import Segment
 from intarsia.plan.state import State
-from intarsia.providers.cpu.ahead import Ahead
-from intarsia.providers.cpu.program import CpuProgram
+from intarsia.plan.traced_binding import NotedFrame
+from intarsia.providers.cpu.program.calls.speculative_binding import Ahead
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 CACHE = """g (float[1, 1, 16] x, float[1, 2, p, 8] a, float[1, 2, p, 8] b)
     => (float[1, 1, 16] y, float[1, 2, q, 8] k, float[1, 2, q, 8] v) {
@@ -260,7 +260,7 @@ def test_a_batch_that_grows_is_seldom_looked_at_for_parts(bindings: dict[str, in
     def bound_parts(bound: BoundSegment, rows: Any, env: dict[str, int], *threads: int) -> None:
         looked.append(env["n"])
 
-    monkeypatch.setattr(parts, "bound_parts", bound_parts)
+    monkeypatch.setattr(microbatch, "bound_parts", bound_parts)
     found = session(
         "g (float[b, n, 64] x) => (float[b, n, 64] y) { a = MatMul(x, w64)  p = Softmax<axis=-1>(a)  y = MatMul(p, w64) }", 1
     )

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from intarsia.plan.arena import ALIGNMENT, _Lives, _Placed, align, place
+from intarsia.plan.memory_layout import ALIGNMENT, _Lives, _Placed, align, place
 
 
 def opcodes(call: Callable[[], object]) -> int:

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 from intarsia import ExecutionMode, InferenceSession, SessionOptions
-from intarsia.plan.bound import BoundSegment
-from intarsia.plan.branches import SideBySide, Window, extended, fit, rearranged, scratch_life, windows
+from intarsia.plan.bound_segment import BoundSegment
+from intarsia.plan.parallel_branches import SideBySide, Window, extended, fit, rearranged, scratch_life, windows
 from intarsia.plan.segment import Segment
 from intarsia.plan.step import Jump, Step
 

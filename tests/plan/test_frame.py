@@ -15,17 +15,17 @@ import pytest
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 from intarsia import InferenceSession, SessionOptions
-from intarsia.codegen.tables import Table
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import symbol
 from intarsia.graph.tape import MOST_WAYS
-from intarsia.plan.bound import BoundSegment
-from intarsia.plan.frame import _LAYOUTS
-from intarsia.plan.noted import NotedFrame
+from intarsia.plan.argument_tables import Table
+from intarsia.plan.bound_segment import BoundSegment
 from intarsia.plan.segment import Segment
 from intarsia.plan.state import State
 from intarsia.plan.step import Argument, Sizes, Step
-from intarsia.providers.cpu.program import CpuProgram
+from intarsia.plan.symbolic_binding import _LAYOUTS
+from intarsia.plan.traced_binding import NotedFrame
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 LOOP = """g (float[n, 4] x) => (float[n, 4] y) {
     three = Constant<value = int64 {3}>()  yes = Constant<value = bool {1}>()

@@ -14,11 +14,11 @@ import pytest
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 from intarsia import InferenceSession
-from intarsia.plan.branches import SideBySide
-from intarsia.plan.kept import Kept
+from intarsia.plan.binding_cache import Kept
+from intarsia.plan.parallel_branches import SideBySide
 from intarsia.plan.segment import Segment
 from intarsia.plan.state import State
-from intarsia.providers.cpu.program import CpuProgram
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 MODELS = {
     "products": """g (float[n, m] x) => (float[n, k] y) { t = Transpose<perm=[1, 0]>(x)  a = MatMul(x, t)

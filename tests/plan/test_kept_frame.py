@@ -21,13 +21,13 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 
 import intarsia
 from intarsia import InferenceSession, SessionOptions
-from intarsia.plan.bound import BoundSegment
-from intarsia.plan.frame import Frame
-from intarsia.plan.kept import Kept
-from intarsia.plan.noted import NotedFrame
+from intarsia.plan.binding_cache import Kept
+from intarsia.plan.bound_segment import BoundSegment
 from intarsia.plan.segment import Segment
 from intarsia.plan.state import State
-from intarsia.providers.cpu.program import CpuProgram
+from intarsia.plan.symbolic_binding import Frame
+from intarsia.plan.traced_binding import NotedFrame
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 MODELS = {
     "products": """g (float[n, m] x) => (float[n, k] y) { t = Transpose<perm=[1, 0]>(x)  a = MatMul(x, t)
@@ -231,7 +231,7 @@ import sys, numpy, intarsia
 session = intarsia.InferenceSession({path!r}, providers=["CPUExecutionProvider"])
 for n in range({first}, {first} + {runs}):
     y = session.run(None, {{"x": numpy.arange(4 * n, dtype=numpy.float32).reshape(n, 4)}})[0]
-made_by = {{"intarsia.plan.notes", "intarsia.graph.tape", "intarsia.kernel.lang", "onnx"}}
+made_by = {{"intarsia.plan.binding_tracer", "intarsia.graph.tape", "intarsia.primitives.lang", "onnx"}}
 print(sorted(made_by & set(sys.modules)), float(y.sum()))
 """
 

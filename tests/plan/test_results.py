@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pytest
 
-from intarsia.codegen import binder
-from intarsia.plan.results import LEAST, MANY, MOST_KEPT, MOST_ROOMY, ResultMemory
+from intarsia.plan.native import abi
+from intarsia.plan.result_pool import LEAST, MANY, MOST_KEPT, MOST_ROOMY, ResultMemory
 from intarsia.runtime import interpreter, spmd_state
 from intarsia.runtime.feed_call import lend
 
@@ -115,7 +115,7 @@ def test_what_is_larger_than_all_that_is_kept_is_given_back() -> None:
 
 
 def test_numbers_of_the_module_are_those_of_native_code() -> None:
-    assert spmd_state.SETTLING == binder.SETTLING
+    assert spmd_state.SETTLING == abi.SETTLING
     assert (1 << spmd_state.LEAST_ROOM, 1 << spmd_state.MOST_ROOMY, 1 << spmd_state.MOST_ROOM) == (LEAST, MOST_ROOMY, MOST_KEPT)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia import machine
-from intarsia.codegen.engine import KernelText
+from intarsia.codegen.llvm.jit import KernelText
 from intarsia.errors import InvalidArgument, OutOfMemory
 from intarsia.graph.broadcasting import broadcast_dim
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
-from intarsia.plan.constraints import Constraint
+from intarsia.machine import resources
 from intarsia.plan.segment import Buffer, Segment
+from intarsia.plan.size_constraints import Constraint
 from intarsia.plan.step import SCRATCH, STATUS, Jump, Ref, Step
 
 N, M = symbol("n"), symbol("m")
@@ -103,9 +103,9 @@ def test_binding_needs_every_size() -> None:
 
 
 def test_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "memory_nbytes", lambda: 1 << 40)
+    monkeypatch.setattr(resources, "memory_nbytes", lambda: 1 << 40)
     bound = two_steps().bind({"n": 2**16, "m": 2**16}, threads=1)
-    monkeypatch.setattr(machine, "memory_nbytes", lambda: 1 << 31)
+    monkeypatch.setattr(resources, "memory_nbytes", lambda: 1 << 31)
     with pytest.raises(
         OutOfMemory,
         match=r"the intermediate tensors of a run need .* MiB, which the system does not give: it has 2,048 MiB; use a smaller",

@@ -13,8 +13,8 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 
 from intarsia import InferenceSession, SessionOptions
 from intarsia.plan.segment import Segment
-from intarsia.plan.sized import SizedValues
-from intarsia.providers.cpu.program import CpuProgram
+from intarsia.plan.shape_constants import SizedValues
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 RNG = np.random.default_rng(3)
 W = RNG.standard_normal((6, 5)).astype(np.float32)

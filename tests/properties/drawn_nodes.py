@@ -26,7 +26,7 @@ import intarsia as ort
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
+from intarsia.ops.framework.evaluate import evaluate_node
 
 _COUNT = int(os.environ.get("INTARSIA_PROPERTY_EXAMPLES", "0"))
 # Of each property: 100 examples that are always the same, 200 in nightly runs, or as many new ones as the variable says. Only

@@ -126,7 +126,7 @@ def _compiled_case(rng: random.Random) -> Case:
 
 def _other_header(content: bytes, rng: random.Random) -> bytes:
     """With a header that says something else, whose checksum is right."""
-    from intarsia import ep_context
+    from intarsia.ep_context import format as ep_context
 
     magic, length, _, seal = ep_context._PREFIX.unpack_from(content)
     start = ep_context._PREFIX.size
@@ -400,7 +400,8 @@ def _binding_step(binding: Any, session: Any, room: np.ndarray, rng: random.Rand
         "too few arguments": lambda: binding.bind_input(name, device, number),
         "named": lambda: binding.bind_input(name, device_type=device, shape=shape, other=odd),
         "good input": lambda: (
-            binding.bind_cpu_input("x", np.ones((2, 4), np.float32)), binding.bind_cpu_input("i", np.ones(2, np.int64))
+            binding.bind_cpu_input("x", np.ones((2, 4), np.float32)),
+            binding.bind_cpu_input("i", np.ones(2, np.int64)),
         ),
         "run": binding.run,
         "run of the session": lambda: session.run_with_iobinding(binding if rng.random() < 0.8 else odd),

@@ -29,7 +29,7 @@ import intarsia as ort
 from intarsia.errors import IntarsiaError
 from intarsia.graph.dtypes import DType
 from intarsia.ops import registry
-from intarsia.ops.missing import KNOWN_OPSETS
+from intarsia.ops.framework.missing_operators import KNOWN_OPSETS
 
 EXAMPLES = Path(__file__).parents[2] / "scripts" / "operator_examples.txt"
 PROVIDERS = ("CPUExecutionProvider", "ReferenceExecutionProvider")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import intarsia
-from intarsia.ops.re2 import compiled
+from intarsia.ops.text.re2_match import compiled
 
 peer = pytest.importorskip("onnxruntime", reason="its RE2 is what is compared with")
 
@@ -59,9 +59,7 @@ def test_tokens(pattern: str, given: list[str], separates: bool, shortest: int) 
     expressions: dict[str, Any] = {"separators": [pattern]} if separates else {"tokenexp": pattern}
     if pattern == ".":  # which stands for single characters
         shortest = 1
-    data = model(
-        "Tokenizer", "com.microsoft", TensorProto.STRING, mark=0, mincharnum=shortest, pad_value="#", **expressions
-    )
+    data = model("Tokenizer", "com.microsoft", TensorProto.STRING, mark=0, mincharnum=shortest, pad_value="#", **expressions)
     x = np.array([text or "a" for text in given], object)
     (wanted,) = peer.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, {"x": x})
     (found,) = intarsia.InferenceSession(data).run(None, {"x": x})

@@ -16,8 +16,8 @@ from image_graphs import ImageGraph
 from token_graphs import TokenGraph
 
 import intarsia as ort
-from intarsia.plan import parts, rows
-from intarsia.providers.cpu import depth_first
+from intarsia.plan import microbatch, microbatch_cost
+from intarsia.providers.cpu.step_passes import fuse_pointwise_depthwise
 
 _COUNT = int(os.environ.get("INTARSIA_PROPERTY_EXAMPLES", "0"))
 _SEEDS = [int(n) for n in np.random.default_rng().integers(0, 2**31, _COUNT)] if _COUNT else list(range(10))
@@ -53,20 +53,20 @@ def test_small_models_as_if_they_were_large(
 ) -> None:
     """Batches in parts and pairs of layers in stripes, which small models do not need."""
     monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path))  # plans made by these numbers are nobody else's
-    monkeypatch.setattr(rows, "CACHE_NBYTES", 4096)
+    monkeypatch.setattr(microbatch_cost, "CACHE_NBYTES", 4096)
     for name in ("_STEP", "_CROSSING", "_SHARE"):
-        monkeypatch.setattr(rows, name, 0.0)
-    monkeypatch.setattr(rows, "_LEAST", -1.0)
-    monkeypatch.setattr(depth_first, "_LEAST_NBYTES", 1024)
-    monkeypatch.setattr(depth_first, "_STRIPE_NBYTES", 4096)
+        monkeypatch.setattr(microbatch_cost, name, 0.0)
+    monkeypatch.setattr(microbatch_cost, "_LEAST", -1.0)
+    monkeypatch.setattr(fuse_pointwise_depthwise, "_LEAST_NBYTES", 1024)
+    monkeypatch.setattr(fuse_pointwise_depthwise, "_STRIPE_NBYTES", 4096)
     in_parts: list[object] = []
-    bound_parts = parts.bound_parts
+    bound_parts = microbatch.bound_parts
 
-    def watched(*arguments: Any) -> parts.BoundParts | None:
+    def watched(*arguments: Any) -> microbatch.BoundParts | None:
         in_parts.append(bound_parts(*arguments))
         return in_parts[-1]
 
-    monkeypatch.setattr(parts, "bound_parts", watched)
+    monkeypatch.setattr(microbatch, "bound_parts", watched)
     for seed in [n + 1000 for n in _SEEDS[: max(3, _COUNT)]]:
         rng = np.random.default_rng(seed)
         graph = kind(rng, int(rng.integers(3, 14)))

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from intarsia.codegen.clike import Cut, Dialect, Kernel
-from intarsia.codegen.clike.cuda import FUNCTIONS
+from intarsia.codegen.clike.dialects.cuda import FUNCTIONS
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
 
 _SOURCE = Path(__file__).with_suffix(".cpp")
 _START = "void start(void** given) { call_all(main_kernel, given); }\n"

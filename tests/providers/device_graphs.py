@@ -11,8 +11,8 @@ from intarsia.codegen.clike import Cut, Dialect
 from intarsia.device.gpu import Gpu, GpuTransfer
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant
-from intarsia.kernel import lang as k
-from intarsia.kernel.rewrite import substitute
+from intarsia.primitives import lang as k
+from intarsia.primitives.substitute import substitute
 from intarsia.providers.gpu.plan import Constants, Plan
 
 DEVICES = ("webgpu", "opencl")

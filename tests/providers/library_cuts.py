@@ -12,16 +12,16 @@ from fake_cublaslt import FakeCublasLt
 from fake_cudnn import FakeCudnn
 
 from intarsia.codegen.clike import Cuda, Cut
-from intarsia.codegen.clike.library import Call, Choice, Convolution, MatrixProduct
+from intarsia.codegen.clike.vendor_libraries.calls import Call, Choice, Convolution, MatrixProduct
 from intarsia.device.cublaslt import CublasLt
 from intarsia.device.cuda_libraries import PRODUCT_WORKSPACE
 from intarsia.device.cudnn import Cudnn
 from intarsia.device.cudnn_calls import attention, convolution
 from intarsia.device.libraries import LibraryProgram, NotOfferedError
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
-from intarsia.kernel.lang import Tensor, walk
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
+from intarsia.primitives.lang import Tensor, walk
 
 ROUNDING = {DType.FLOAT: 2e-6, DType.FLOAT16: 2e-3, DType.BFLOAT16: 2e-2, DType.DOUBLE: 1e-14}
 

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from intarsia.codegen.cache import cached, content_key
+from intarsia.cache.disk_cache import cached, content_key
 
 ISA = {"gfx90a": 9010, "gfx942": 9402, "gfx1100": 11000}
 """Architecture -> the number that ROCm's device libraries know it by."""

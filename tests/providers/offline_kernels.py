@@ -14,8 +14,8 @@ import pytest
 from fake_cuda import FakeCuda
 from fake_hip import FakeHip
 
-from intarsia.codegen.clike.cuda import FUNCTIONS
-from intarsia.codegen.clike.hip import DOT4_FUNCTIONS
+from intarsia.codegen.clike.dialects.cuda import FUNCTIONS
+from intarsia.codegen.clike.dialects.hip import DOT4_FUNCTIONS
 from intarsia.device import cuda, hip, hiprtc, nvrtc, rocm_libraries
 
 CODE = b"\x7fELF" + bytes(80) + b"main_kernel"

@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia as ort
-from intarsia.codegen.target import Target
-from intarsia.providers.cpu.pair_rows import reads_rows
+from intarsia.codegen.llvm.target import Target
+from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import reads_rows
 
 CONFIG = {"session.arithmetic": "bfloat16", "session.matrix_unit": "avx512_bf16"}
 needs_pairs = pytest.mark.skipif(

@@ -23,7 +23,7 @@ from intarsia.device.gpu import Launch
 from intarsia.device.graphs import Recording
 from intarsia.device.libraries import LibraryProgram
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
 from intarsia.testing.cases import cases, run_case
 
 LOADED, RUN, RECORDED, REPLAYED = range(4)

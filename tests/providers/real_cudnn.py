@@ -12,8 +12,8 @@ import json
 from ctypes import byref, c_void_p
 from typing import Any
 
-from intarsia.codegen.clike.library import Attention, Convolution
-from intarsia.codegen.clike.views import View
+from intarsia.codegen.clike.vendor_libraries.calls import Attention, Convolution
+from intarsia.codegen.clike.vendor_libraries.strided_views import View
 from intarsia.device import cublaslt, cudnn, cudnn_calls
 from intarsia.device.cudnn import A, Cudnn, Descriptor, Heuristic, Kind, T
 from intarsia.device.libraries import NotOfferedError

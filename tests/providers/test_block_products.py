@@ -11,15 +11,15 @@ from onnx import helper, numpy_helper
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 import intarsia as ort
-from intarsia.codegen import target as targets
-from intarsia.codegen.block_bytes import takes
-from intarsia.codegen.block_kernel import BlockFormat
-from intarsia.codegen.engine import with_parts
-from intarsia.codegen.epilogue import Epilogue
-from intarsia.codegen.gemm import GemmSpec, kernel_text
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm import target as targets
+from intarsia.codegen.llvm.jit import with_parts
+from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang
+from intarsia.primitives import lang
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, kernel_text
+from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_int8 import takes
+from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat
 
 SIZES = [
     (1, 64, 40, 32),

@@ -13,8 +13,8 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 from test_byte_products import plan_of, session, values
 
 import intarsia
-from intarsia.codegen import byte_depthwise
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.target import Target
+from intarsia.providers.cpu.kernels.conv.grouped import depthwise_int8_kernel
 
 
 def convolved(x: np.ndarray, w: np.ndarray, strides: tuple, dilations: tuple, pads: tuple, group: int) -> np.ndarray:
@@ -111,7 +111,7 @@ def test_small_groups(each: int, groups: int) -> None:
     expected = convolved(x.astype(np.int64) - 200, w.astype(np.int64), (1, 1), (1, 1), (1, 1, 1, 1), groups)
     made = session([node], {"x": (x.dtype, x.shape)}, {"y": (np.int32, expected.shape)}, constants)
     np.testing.assert_array_equal(made.run(None, {"x": x})[0], expected)
-    if byte_depthwise.multiplies_fours(Target.host()):
+    if depthwise_int8_kernel.multiplies_fours(Target.host()):
         assert ("byte grouped 3x3" in plan_of(made)) == (each < 16)
 
 
@@ -130,7 +130,7 @@ def test_fewer_multiplications(x_type: type, zero: int) -> None:
             sess_options=options,
         )  # fmt: skip
         np.testing.assert_array_equal(made.run(None, {"x": x})[0], expected)
-        if byte_depthwise.multiplies_fours(Target.host()):
+        if depthwise_int8_kernel.multiplies_fours(Target.host()):
             assert ("byte winograd4" in plan_of(made)) == (disabled == "0")
 
 

@@ -11,11 +11,11 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 from test_quantized_graphs import Builder
 
 import intarsia as ort
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.graph.load import load
 from intarsia.ops import registry
-from intarsia.providers.cpu.lower import lower_graph
+from intarsia.providers.cpu.lowering.lower import lower_graph
 
 
 def compiled(model: bytes, **config: str) -> tuple[list[str], dict[str, DType]]:

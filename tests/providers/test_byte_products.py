@@ -11,12 +11,12 @@ import intarsia
 
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
-from intarsia.codegen.epilogue import Epilogue
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
-from intarsia.providers.cpu.byte_correction import Correction
-from intarsia.providers.cpu.template import FusedOperand
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand
+from intarsia.providers.cpu.kernels.matmul_int8.zero_point_correction import Correction
 
 TYPES = {np.uint8: onnx.TensorProto.UINT8, np.int8: onnx.TensorProto.INT8}
 

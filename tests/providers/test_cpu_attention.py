@@ -10,14 +10,14 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
+from intarsia.ep.provider import CompileContext
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import Dim, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
-from intarsia.partition.provider import CompileContext
-from intarsia.providers.cpu.program import CpuProgram
+from intarsia.ops.framework.evaluate import evaluate_node
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 Arrays = Sequence[np.ndarray | None]
 Shapes = dict[str, tuple[Dim, ...]]

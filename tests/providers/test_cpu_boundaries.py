@@ -8,8 +8,8 @@ from typing import Any
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
-from intarsia.providers.cpu.boundaries import wanted
 from intarsia.providers.cpu.executable import Executable, HostStep
+from intarsia.providers.cpu.program.boundary_checks import wanted
 
 
 class Seen(list[Any]):

@@ -16,7 +16,7 @@ import intarsia as ort
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 from intarsia.plan.segment import Segment
-from intarsia.providers.cpu.program import CpuProgram
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 X = np.float32([1, -2, 3, -4])
@@ -263,9 +263,9 @@ def test_a_map_over_new_sizes_is_one_call(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_map_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    from intarsia.providers.cpu import mapping
+    from intarsia.providers.cpu.program.loops import sequence_map
 
-    monkeypatch.setattr(mapping, "_MOST_NBYTES", 4 * mapping._STEP_NBYTES)
+    monkeypatch.setattr(sequence_map, "_MOST_NBYTES", 4 * sequence_map._STEP_NBYTES)
     made = session(SCALED)
     for _ in range(3):
         check_mapped(made, mapped_feed([2, 5, 1, 7, 5, 2, 2, 2, 2, 3, 1]))

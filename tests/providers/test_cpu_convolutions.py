@@ -11,8 +11,8 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 from cpu_models import REFERENCE, Feeds, check, model_of, normal, session_of
 
 import intarsia as ort
-from intarsia.codegen import blocked, few_filters
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.target import Target
+from intarsia.providers.cpu.kernels.conv import few_output_channels_kernel, pointwise_kernel
 
 
 def reference_of(text: str, constants: Feeds, feeds: Feeds) -> list[np.ndarray]:
@@ -119,7 +119,7 @@ def test_pixels_that_strides_meet(sizes: str) -> None:
     feeds = [{"x": normal(n, 40, h, w), "z": normal(n, 72, -(-h // 2), -(-w // 3))} for n, h, w in ((1, 21, 18), known)]
     session = check(text, *feeds, constants=constants, rtol=3e-5)
     picks = [label for label in labels(session) if label == "pick"]
-    assert len(picks) == blocked.has_long_blocks(Target.host())
+    assert len(picks) == pointwise_kernel.has_long_blocks(Target.host())
 
 
 def test_residual_behind_a_window_of_one_axis() -> None:
@@ -165,7 +165,7 @@ def test_few_filters(name: str) -> None:
         constants["gain"] = normal(filters, *[1] * rank)
     feeds = [{"x": normal(n, channels, *s)} for n, s in ((2, (11, 9, 29)[3 - rank :]), (1, (7, 12, 18)[3 - rank :]))]
     session = check(text, *feeds, constants=constants, rtol=3e-5)
-    wide = few_filters.takes((filters, channels, *kernel), 1, Target.host().vector_bytes // 4)
+    wide = few_output_channels_kernel.takes((filters, channels, *kernel), 1, Target.host().vector_bytes // 4)
     assert bool([label for label in labels(session) if label.startswith("few filters")]) == wide
 
 
@@ -179,11 +179,11 @@ def test_few_filters_of_doubles_and_with_a_residual() -> None:
 
 
 def test_few_filters_of_narrow_images_stay_with_the_product() -> None:
-    assert few_filters.takes((3, 64, 3, 3), 1, 16) and few_filters.takes((8, 64, 5, 5), 1, 16)
-    assert not few_filters.takes((3, 3, 3, 3), 1, 16)  # an image of three channels
-    assert not few_filters.takes((3, 64, 3, 3), 3, 16)  # groups
-    assert not few_filters.takes((8, 64, 3, 3), 1, 16)  # Winograd multiplies less
-    assert not few_filters.takes((3, 64, 1, 1), 1, 16)  # too few products to pay for adding up lanes
+    assert few_output_channels_kernel.takes((3, 64, 3, 3), 1, 16) and few_output_channels_kernel.takes((8, 64, 5, 5), 1, 16)
+    assert not few_output_channels_kernel.takes((3, 3, 3, 3), 1, 16)  # an image of three channels
+    assert not few_output_channels_kernel.takes((3, 64, 3, 3), 3, 16)  # groups
+    assert not few_output_channels_kernel.takes((8, 64, 3, 3), 1, 16)  # Winograd multiplies less
+    assert not few_output_channels_kernel.takes((3, 64, 1, 1), 1, 16)  # too few products to pay for adding up lanes
 
 
 def test_sizes_that_are_guessed_need_not_fit_together() -> None:

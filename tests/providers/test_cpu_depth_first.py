@@ -10,8 +10,8 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 from cpu_models import check, normal, session_of
 
 import intarsia as ort
-from intarsia.codegen import stripes
-from intarsia.providers.cpu import depth_first
+from intarsia.providers.cpu.kernels.conv import fused_pointwise_depthwise_kernel
+from intarsia.providers.cpu.step_passes import fuse_pointwise_depthwise
 
 
 def labels(session: ort.InferenceSession) -> list[str]:
@@ -21,8 +21,8 @@ def labels(session: ort.InferenceSession) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def small_maps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(depth_first, "_LEAST_NBYTES", 1)
-    monkeypatch.setattr(depth_first, "_STRIPE_NBYTES", 1 << 13)
+    monkeypatch.setattr(fuse_pointwise_depthwise, "_LEAST_NBYTES", 1)
+    monkeypatch.setattr(fuse_pointwise_depthwise, "_STRIPE_NBYTES", 1 << 13)
 
 
 WINDOWS = {  # kernel, attributes
@@ -89,7 +89,7 @@ def test_stripes_cover_the_map(window: tuple[int, int, int], threads: int, most:
     extent, stride, pad = window
     inner = 40
     lines = (inner + 2 * pad - extent) // stride + 1
-    found = stripes.cut(lines, inner, window, most, threads)
+    found = fused_pointwise_depthwise_kernel.cut(lines, inner, window, most, threads)
     assert [i for s in found for i in range(*s.out)] == list(range(lines))
     for before, stripe in zip([None, *found], found, strict=False):
         first, last = stripe.out

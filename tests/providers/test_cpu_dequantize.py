@@ -103,8 +103,8 @@ def test_weights_that_were_quantised_behind_other_nodes_are_constants(extra_outp
 def test_a_small_stored_weight_is_not_spread_when_the_model_is_compiled() -> None:
     from intarsia.graph.load import load
     from intarsia.ops import registry
-    from intarsia.ops.infer import infer
-    from intarsia.providers.cpu.dequantize import dequantized
+    from intarsia.ops.framework.infer import infer
+    from intarsia.providers.cpu.legalize.dequantize_weights import dequantized
 
     constants = {"q": np.int8([1, 2]), "s": np.float32(0.5), "wide": np.zeros((1 << 18, 2), np.float32)}
     constants["q2"] = np.zeros((1 << 9, 1), np.int8)

@@ -1,4 +1,4 @@
-"""Loops whose sizes change from trip to trip, bound for many trips at once: `growing`, `looping`, `plan.trips`."""
+"""Loops whose sizes change from trip to trip, bound for many trips at once: `growing`, `looping`, `plan.trip_table`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 from intarsia.errors import InvalidGraph, OutOfMemory
 from intarsia.graph.dims import evaluate, floordiv, symbol
 from intarsia.graph.many_sizes import evaluate_many
-from intarsia.providers.cpu import looping
 from intarsia.providers.cpu.executable import LoopStep
+from intarsia.providers.cpu.program.loops import dynamic_loop_run
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 X = np.float32([1, -2, 3, -4])
@@ -41,7 +41,7 @@ def session(text: str, provider: str = "CPUExecutionProvider", **options: Any) -
     return ort.InferenceSession(onnx.parser.parse_model(f"{HEADER} {text}").SerializeToString(), made, providers=[provider])
 
 
-def loops(made: ort.InferenceSession) -> list[looping.LoopProgram]:
+def loops(made: ort.InferenceSession) -> list[dynamic_loop_run.LoopProgram]:
     (program,) = made._model.programs
     return list(program._loops.values())
 
@@ -84,7 +84,7 @@ def test_no_trip_is_run_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("a trip was left to Python")
 
-    monkeypatch.setattr(looping.LoopProgram, "_one_trip", refuse)
+    monkeypatch.setattr(dynamic_loop_run.LoopProgram, "_one_trip", refuse)
     check_attending(session(ATTENDING), attending_feed(5, 100))
 
 
@@ -131,12 +131,12 @@ def test_inner_loops_that_stay_loops(inside: str) -> None:
 
 def test_trips_that_python_runs_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a batch does not take: trip by trip by the body's program."""
-    monkeypatch.setattr(looping.LoopProgram, "_batch", lambda *_: False)
+    monkeypatch.setattr(dynamic_loop_run.LoopProgram, "_batch", lambda *_: False)
     check_attending(session(ATTENDING), attending_feed(5, 20))
 
 
 def test_small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looping, "_BATCH_NBYTES", 1)
+    monkeypatch.setattr(dynamic_loop_run, "_BATCH_NBYTES", 1)
     check_attending(session(ATTENDING), attending_feed(2, 9))
 
 
@@ -146,7 +146,7 @@ def test_batches_are_kept_within_their_limit(monkeypatch: pytest.MonkeyPatch) ->
     check_attending(made, attending_feed(2, 30))
     kept = loop._kept_nbytes
     assert kept == sum(b.batch.nbytes for free in loop._batches.values() for b in free) > 0
-    monkeypatch.setattr(looping, "_KEPT_NBYTES", 2 * kept)
+    monkeypatch.setattr(dynamic_loop_run, "_KEPT_NBYTES", 2 * kept)
     for length in range(3, 9):
         check_attending(made, attending_feed(length, 30))
     assert loop._kept_nbytes <= 2 * kept
@@ -377,7 +377,7 @@ def test_without_a_compiler_from_the_cache(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path))
     first = session(ATTENDING)
     (program,) = first._model.programs
-    from intarsia.providers.cpu.saved import restore, save
+    from intarsia.providers.cpu.program.serialize import restore, save
 
     saved = save(program)
     data = b"".join(bytes(p) for p in saved.parts)

@@ -8,11 +8,11 @@ import onnx.helper as oh
 import pytest
 
 import intarsia as ort
-from intarsia.codegen import target as targets
-from intarsia.codegen.microkernel import Tile, product_tile
-from intarsia.codegen.stepped import blocked_tile
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm import target as targets
+from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.common.microkernel import Tile, product_tile
+from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile
 
 _AVX512 = "+avx512f,+avx512bw,+avx512dq,+avx512vl"
 

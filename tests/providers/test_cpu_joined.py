@@ -10,7 +10,8 @@ from onnx import TensorProto, helper
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 import intarsia
-from intarsia.providers.cpu import attention, joined
+from intarsia.providers.cpu.kernels.attention import attention
+from intarsia.providers.cpu.kernels.movement import concat_output
 
 MODELS = {
     "last axis": ("float[n, 3] a, float[n, 5] b", "float[n, 8] y", "y = Concat<axis=1>(a, b)", [(4, 3), (4, 5)], 1),
@@ -38,7 +39,7 @@ BOTH_WAYS = pytest.mark.parametrize("least", [0, 1 << 40], ids=["past the caches
 @BOTH_WAYS
 @pytest.mark.parametrize("name", MODELS)
 def test_concat_into_outputs(name: str, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joined, "streamed_nbytes", lambda *_: least)
+    monkeypatch.setattr(concat_output, "streamed_nbytes", lambda *_: least)
     inputs, outputs, nodes, shapes, axis = MODELS[name]
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s).astype(np.float64 if "double" in inputs else np.float32) for s in shapes)

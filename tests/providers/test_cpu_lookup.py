@@ -10,8 +10,8 @@ pytest.importorskip("onnx", reason="the models are built with onnx.parser")
 
 from cpu_models import check, kinds
 
-from intarsia.codegen.lookup import kernel_text
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.target import Target
+from intarsia.providers.cpu.kernels.quantize.byte_lookup_kernel import kernel_text
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
 

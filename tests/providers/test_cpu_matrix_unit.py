@@ -12,10 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 import intarsia as ort
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.target import Target
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu import arithmetic
+from intarsia.providers.cpu.kernels.common import precision
 
 HOST = Target.host()
 NAMES = {"amx_emulated": "emulated AMX", "avx512_bf16": "AVX512-BF16", "amx": "AMX"}
@@ -250,7 +250,7 @@ def test_quantised_layers_give_the_same_bytes(unit: str) -> None:
 def chosen(cpu: str, features: str, kind: str, unit: str = "auto") -> tuple[str, str]:
     target = Target.create("x86_64-unknown-linux-gnu", cpu, features)
     config = {"session.arithmetic": kind, "session.matrix_unit": unit}
-    return arithmetic.pair_unit(config, target), arithmetic.byte_unit(config, target)
+    return precision.pair_unit(config, target), precision.byte_unit(config, target)
 
 
 def test_the_unit_follows_from_the_cpu() -> None:
@@ -268,7 +268,7 @@ def test_the_unit_follows_from_the_cpu() -> None:
 def test_what_is_not_known_to_be_fast_may_be_timed() -> None:
     def may(cpu: str, features: str, **config: str) -> bool:
         target = Target.create("x86_64-unknown-linux-gnu", cpu, features)
-        return arithmetic.may_try_pairs({f"session.{name}": value for name, value in config.items()}, target)
+        return precision.may_try_pairs({f"session.{name}": value for name, value in config.items()}, target)
 
     assert may("sapphirerapids", _AVX512, arithmetic="bfloat16")
     assert not may("sapphirerapids", _AVX512, arithmetic="float32")
@@ -297,8 +297,8 @@ def test_nothing_changes_without_the_option() -> None:
 
 
 def test_names_of_units() -> None:
-    assert {arithmetic.described_unit(unit, DType.FLOAT) for unit in NAMES} == {f"bfloat16 by {n}" for n in NAMES.values()}
-    assert arithmetic.described_unit("amx", DType.UINT8) == "", "integers are what their types say"
+    assert {precision.described_unit(unit, DType.FLOAT) for unit in NAMES} == {f"bfloat16 by {n}" for n in NAMES.values()}
+    assert precision.described_unit("amx", DType.UINT8) == "", "integers are what their types say"
 
 
 # --- whole models ---------------------------------------------------------------------------------------------------

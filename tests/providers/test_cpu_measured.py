@@ -11,11 +11,11 @@ from onnx import TensorProto, helper, numpy_helper
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 import intarsia as ort
-from intarsia.codegen.cache import DiskCache
-from intarsia.codegen.microkernel import tile_of
-from intarsia.codegen.target import Target
+from intarsia.cache.disk_cache import DiskCache
+from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu import measured
+from intarsia.providers.cpu.kernels.common.microkernel import tile_of
+from intarsia.providers.cpu.program import autotune
 
 
 def model() -> tuple[bytes, dict[str, np.ndarray], np.ndarray]:
@@ -58,7 +58,7 @@ def plan(made: ort.InferenceSession) -> str:
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of choices; compiled kernels are everybody's."""
     cache = DiskCache(tmp_path)
-    monkeypatch.setattr(measured, "get_cache", lambda: cache)
+    monkeypatch.setattr(autotune, "get_cache", lambda: cache)
 
 
 def test_choices_are_shown_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_choices_are_shown_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def again(*_: object) -> None:
         raise AssertionError("timed although the choice is in the cache")
 
-    monkeypatch.setattr(measured.Chooser, "_times", again)
+    monkeypatch.setattr(autotune.Chooser, "_times", again)
     assert plan_after_run(session(source, "3500000"), feeds) == shown
 
 
@@ -84,10 +84,10 @@ def plan_after_run(made: ort.InferenceSession, feeds: dict[str, np.ndarray]) -> 
 def test_every_schedule_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source, feeds, expected = model()
 
-    def choose(self: measured.Chooser, template: object, schedules: measured.Schedules, end: float) -> dict[str, int]:
+    def choose(self: autotune.Chooser, template: object, schedules: autotune.Schedules, end: float) -> dict[str, int]:
         return {n: 1 if n == name else 1000 for n in schedules.names}
 
-    monkeypatch.setattr(measured.Chooser, "_times", choose)
+    monkeypatch.setattr(autotune.Chooser, "_times", choose)
     made = session(source, "1000")
     np.testing.assert_allclose(made.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
     offered = name in ("direct", "winograd2", "winograd4") or tile_of(DType.FLOAT, Target.host()).rows == 14
@@ -97,7 +97,7 @@ def test_every_schedule_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.skipif(not Target.host().has_pairs, reason="this CPU has no VDPBF16PS")
 def test_products_of_pairs_are_a_schedule_where_bfloat16_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        measured.Chooser, "_times", lambda self, template, s, end: {n: 1000 - (n == "pairs") * 999 for n in s.names}
+        autotune.Chooser, "_times", lambda self, template, s, end: {n: 1000 - (n == "pairs") * 999 for n in s.names}
     )
     source, feeds, expected = model()
     options = ort.SessionOptions()
@@ -114,7 +114,7 @@ def test_nothing_is_timed_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> None:
         raise AssertionError("timed")
 
-    monkeypatch.setattr(measured.Chooser, "_times", never)
+    monkeypatch.setattr(autotune.Chooser, "_times", never)
     source, feeds, _ = model()
     for made in (session(source), session(source, "0"), session(source, "1000", deterministic=True)):
         assert "by time" not in plan_after_run(made, feeds)
@@ -129,5 +129,5 @@ def test_the_budget_ends_it() -> None:
 
 
 def test_the_default_stays_unless_another_is_clearly_faster() -> None:
-    assert measured.fastest({"a": 100, "b": 98, "c": 99}) == "a"
-    assert measured.fastest({"a": 100, "b": 90, "c": 80}) == "c"
+    assert autotune.fastest({"a": 100, "b": 98, "c": 99}) == "a"
+    assert autotune.fastest({"a": 100, "b": 90, "c": 80}) == "c"

@@ -11,8 +11,8 @@ from cpu_models import REFERENCE, normal, session_of
 from test_cpu_rows import made
 
 import intarsia as ort
-from intarsia.plan import rows
-from intarsia.providers.cpu import open_batch
+from intarsia.plan import microbatch_cost
+from intarsia.providers.cpu.lowering import symbolic_batch
 
 W = {
     "w": normal(8, 4, 3, 3), "v": normal(8, 8, 1, 1), "u": normal(8, 1, 3, 3), "d": normal(648, 5), "z": normal(6, 8, 9, 9),
@@ -47,10 +47,10 @@ KEPT = {
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (rows, open_batch):
+    for module in (microbatch_cost, symbolic_batch):
         monkeypatch.setattr(module, "CACHE_NBYTES", 512)
     for name in ("_WEIGHTS", "_STEP", "_CROSSING", "_LEAST"):
-        monkeypatch.setattr(rows, name, 0.0)
+        monkeypatch.setattr(microbatch_cost, name, 0.0)
 
 
 def session(outputs: str, body: str, provider: str = "CPUExecutionProvider") -> ort.InferenceSession:
@@ -80,7 +80,7 @@ def test_what_a_session_says_of_its_batch_stays() -> None:
 
 
 def test_small_batches_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_batch, "CACHE_NBYTES", 1 << 20)
+    monkeypatch.setattr(symbolic_batch, "CACHE_NBYTES", 1 << 20)
     found = session(*OPENED["a map"])
     (program,) = found._model.programs
     assert all(segment.rows is None for segment in program.executable.segments())

@@ -12,12 +12,12 @@ pytest.importorskip("onnx", reason="the models are built with onnx.helper")
 
 from onnx import TensorProto, helper, numpy_helper
 
+from intarsia.ep.provider import CompileContext
 from intarsia.errors import InvalidArgument
 from intarsia.graph.load import load
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
-from intarsia.partition.provider import CompileContext
-from intarsia.providers.cpu.program import CpuProgram
+from intarsia.ops.framework.evaluate import evaluate_node
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 NAMES = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")

@@ -10,9 +10,9 @@ pytest.importorskip("onnx", reason="the models are built with onnx.parser")
 
 from cpu_models import check, kinds, normal, session_of
 
-from intarsia.codegen.regions import align_text, pool_text
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.target import Target
 from intarsia.errors import InvalidArgument
+from intarsia.providers.cpu.kernels.pooling.roi_pooling_kernel import align_text, pool_text
 
 HEADER = '<ir_version: 8, opset_import: ["" : {}]>'
 

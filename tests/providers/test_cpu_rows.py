@@ -16,18 +16,18 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 from cpu_models import LEVELS, check, model_of, normal, session_of
 
 import intarsia as ort
-from intarsia.plan import parts, rows
-from intarsia.plan.parts import BoundParts
-from intarsia.plan.rows import Stretch
-from intarsia.providers.cpu.program import CpuProgram
+from intarsia.plan import microbatch, microbatch_cost
+from intarsia.plan.microbatch import BoundParts
+from intarsia.plan.microbatch_cost import Stretch
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Caches so small that parts of a row pay."""
-    monkeypatch.setattr(rows, "CACHE_NBYTES", 512)
+    monkeypatch.setattr(microbatch_cost, "CACHE_NBYTES", 512)
     for name in ("_WEIGHTS", "_STEP", "_CROSSING", "_LEAST"):
-        monkeypatch.setattr(rows, name, 0.0)
+        monkeypatch.setattr(microbatch_cost, name, 0.0)
 
 
 def made(session: ort.InferenceSession) -> list[BoundParts]:
@@ -182,8 +182,8 @@ def test_steps_that_mix_rows_take_all_of_them(name: str) -> None:
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_whole_stretches_need_less_memory(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     text, sizes = ROWWISE["convolutions"]
-    monkeypatch.setattr(parts, "chosen", lambda rows, count, traffic, threads: [Stretch(0, len(traffic.work), 2)])
-    monkeypatch.setattr(rows, "CACHE_NBYTES", 1)
+    monkeypatch.setattr(microbatch, "chosen", lambda rows, count, traffic, threads: [Stretch(0, len(traffic.work), 2)])
+    monkeypatch.setattr(microbatch_cost, "CACHE_NBYTES", 1)
     session = session_of(text, used(text), threads=threads)
     feeds = feeds_of(sizes, 9, text)
     (y,) = session.run(None, feeds)
@@ -214,12 +214,12 @@ def test_stretches_that_part_a_concatenation(text: str, borders: tuple[int, ...]
     """What one stretch wrote of it is there when the next writes the rest."""
     constants = used(text) | {"p": normal(8, 16, 1, 1)}
 
-    def stretches(rows: rows.Rows, count: int, traffic: rows.Traffic, threads: int) -> list[Stretch]:
+    def stretches(rows: microbatch_cost.Rows, count: int, traffic: microbatch_cost.Traffic, threads: int) -> list[Stretch]:
         ends = [*(b for b in borders if b < len(rows.steps)), len(rows.steps)]
         return [Stretch(first, end, 2 + i % 2) for i, (first, end) in enumerate(itertools.pairwise([0, *ends]))]
 
-    monkeypatch.setattr(parts, "chosen", stretches)
-    monkeypatch.setattr(rows, "CACHE_NBYTES", 1)
+    monkeypatch.setattr(microbatch, "chosen", stretches)
+    monkeypatch.setattr(microbatch_cost, "CACHE_NBYTES", 1)
     session = session_of(text, constants)
     feeds = feeds_of(PICTURES, 7, text)
     for found, expected in zip(session.run(None, feeds), whole(text, constants, feeds), strict=True):
@@ -244,44 +244,46 @@ def test_one_row_of_much_stays_whole() -> None:
     assert not made(session)
 
 
-def traffic(activations: list[float], weights: list[float], work: float = 0.0) -> rows.Traffic:
+def traffic(activations: list[float], weights: list[float], work: float = 0.0) -> microbatch_cost.Traffic:
     """Of a batch of 64 rows, in MiB; nothing crosses."""
     steps = len(activations)
-    return rows.Traffic(np.array(activations) * 2**20, np.array(weights) * 2**20, np.zeros(steps), np.full(steps, work / steps))
+    return microbatch_cost.Traffic(
+        np.array(activations) * 2**20, np.array(weights) * 2**20, np.zeros(steps), np.full(steps, work / steps)
+    )
 
 
-def known(steps: int, mixing: tuple[int, ...] = ()) -> rows.Rows:
-    return rows.Rows("n", tuple(i not in mixing for i in range(steps)), frozenset(), frozenset())
+def known(steps: int, mixing: tuple[int, ...] = ()) -> microbatch_cost.Rows:
+    return microbatch_cost.Rows("n", tuple(i not in mixing for i in range(steps)), frozenset(), frozenset())
 
 
 def test_activations_that_fit_into_the_caches_decide() -> None:
-    found = rows.chosen(known(6), 64, traffic([200.0] * 6, [0.1] * 6), 2)
+    found = microbatch_cost.chosen(known(6), 64, traffic([200.0] * 6, [0.1] * 6), 2)
     assert found == [Stretch(0, 6, 2)]  # 8 MiB of two threads hold two rows of 3.1 MiB
-    assert rows.chosen(known(6), 64, traffic([7.0] * 6, [0.1] * 6), 2) is None
-    more = rows.chosen(known(6), 64, traffic([200.0] * 6, [0.1] * 6), 16)
+    assert microbatch_cost.chosen(known(6), 64, traffic([7.0] * 6, [0.1] * 6), 2) is None
+    more = microbatch_cost.chosen(known(6), 64, traffic([200.0] * 6, [0.1] * 6), 16)
     assert more is not None
     assert more[0].rows > 2, "more threads have more cache, and want more work"
 
 
 def test_weights_decide_against_parts() -> None:
-    assert rows.chosen(known(3), 64, traffic([16.0] * 3, [400.0, 60.0, 40.0]), 2) is None
-    found = rows.chosen(known(4), 64, traffic([200.0, 200.0, 12.0, 12.0], [0.1, 0.1, 400.0, 60.0]), 2)
+    assert microbatch_cost.chosen(known(3), 64, traffic([16.0] * 3, [400.0, 60.0, 40.0]), 2) is None
+    found = microbatch_cost.chosen(known(4), 64, traffic([200.0, 200.0, 12.0, 12.0], [0.1, 0.1, 400.0, 60.0]), 2)
     assert found == [Stretch(0, 2, 2), Stretch(2, 4, 64)]
 
 
 def test_long_computations_are_not_parted_for_little() -> None:
     moved = traffic([200.0] * 6, [0.1] * 6, work=3e6)
-    assert rows.chosen(known(6), 64, moved, 2) is None
+    assert microbatch_cost.chosen(known(6), 64, moved, 2) is None
 
 
 def test_steps_that_mix_are_chosen_whole() -> None:
-    found = rows.chosen(known(6, (2,)), 64, traffic([200.0] * 6, [0.1] * 6), 2)
+    found = microbatch_cost.chosen(known(6, (2,)), 64, traffic([200.0] * 6, [0.1] * 6), 2)
     assert found == [Stretch(0, 2, 2), Stretch(2, 3, 64), Stretch(3, 6, 2)]
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 7, 31, 64, 100])
 def test_parts_are_even(count: int) -> None:
-    found = rows.candidates(count)
+    found = microbatch_cost.candidates(count)
     assert found[-1] == count
     assert found == sorted(set(found))
     for size in found:

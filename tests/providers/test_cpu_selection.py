@@ -12,12 +12,12 @@ pytest.importorskip("onnx", reason="the models are built with onnx.parser")
 
 from cpu_models import check, session_of
 
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.target import Target
 from intarsia.errors import InvalidGraph
 from intarsia.graph.model import Node
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
-from intarsia.providers.cpu.selection import compress, non_zero, range_of, unique
+from intarsia.ops.framework.evaluate import evaluate_node
+from intarsia.providers.cpu.kernels.selection.host_selection import compress, non_zero, range_of, unique
 
 TARGET = Target.host()
 DTYPES = ("bool", "int8", "uint16", "int32", "int64", "float16", "float32", "float64")

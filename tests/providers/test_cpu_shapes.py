@@ -13,7 +13,7 @@ from cpu_models import CPU, check, kinds, normal, session_of
 
 import intarsia as ort
 from intarsia.errors import InvalidArgument
-from intarsia.providers.cpu.program import PLAN_LIMIT
+from intarsia.providers.cpu.program.cpu_program import PLAN_LIMIT
 
 INT = np.int64
 

@@ -9,7 +9,7 @@ pytest.importorskip("onnx", reason="the models are built with onnx.parser")
 
 from cpu_models import check, normal
 
-from intarsia.providers.cpu.program import CpuProgram
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 
 def by_kernel(session: object) -> bool:

@@ -1,4 +1,4 @@
-"""What of a definition becomes a kernel of its own (`providers/cpu/split.py`)."""
+"""What of a definition becomes a kernel of its own (`providers/cpu/lowering/outline_products.py`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import intarsia
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.load import load
-from intarsia.kernel import lang as k
-from intarsia.providers.cpu.split import Piece, split_definition
+from intarsia.primitives import lang as k
+from intarsia.providers.cpu.lowering.outline_products import Piece, split_definition
 
 
 def _pieces(root: k.Tensor) -> list[Piece]:

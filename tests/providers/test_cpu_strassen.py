@@ -11,12 +11,12 @@ import pytest
 pytest.importorskip("llvmlite", reason="products are compiled with llvmlite")
 
 import intarsia as ort
-from intarsia.codegen import target as targets
-from intarsia.codegen.microkernel import Tile, tiled_rows
-from intarsia.codegen.strassen import cut, saved
-from intarsia.codegen.strassen_parts import alike_panels
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm import target as targets
+from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.common.microkernel import Tile, tiled_rows
+from intarsia.providers.cpu.kernels.matmul.strassen_kernel import cut, saved
+from intarsia.providers.cpu.kernels.matmul.strassen_pieces import alike_panels
 
 TILE = Tile(8, 3, 16, 4)
 OFF = {"session.disable_strassen": "1"}

@@ -10,15 +10,15 @@ pytest.importorskip("onnx", reason="the models are built with onnx.helper")
 
 from onnx import TensorProto, helper
 
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.target import Target
+from intarsia.ep.provider import CompileContext
 from intarsia.graph.load import load
 from intarsia.graph.model import Node
 from intarsia.ops import registry
-from intarsia.ops.detection import non_max_suppression as definition
-from intarsia.partition.provider import CompileContext
-from intarsia.providers.cpu.host import host_kernel
-from intarsia.providers.cpu.program import CpuProgram
-from intarsia.providers.cpu.suppression import non_max_suppression
+from intarsia.ops.nn.detection import non_max_suppression as definition
+from intarsia.providers.cpu.kernels.selection.nms import non_max_suppression
+from intarsia.providers.cpu.program.calls.host_kernels import host_kernel
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 
 def chosen(

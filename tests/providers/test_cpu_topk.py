@@ -13,12 +13,12 @@ pytest.importorskip("onnx", reason="the models are built with onnx.helper")
 
 from onnx import TensorProto, helper, numpy_helper
 
+from intarsia.ep.provider import CompileContext
 from intarsia.errors import InvalidArgument
 from intarsia.graph.load import load
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
-from intarsia.partition.provider import CompileContext
-from intarsia.providers.cpu.program import CpuProgram
+from intarsia.ops.framework.evaluate import evaluate_node
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 
 def program(

@@ -12,10 +12,10 @@ pytest.importorskip("onnx", reason="the models are built with onnx.helper")
 
 from onnx import helper
 
+from intarsia.ep.provider import CompileContext
 from intarsia.graph.load import load
 from intarsia.ops import registry
-from intarsia.partition.provider import CompileContext
-from intarsia.providers.cpu.program import CpuProgram
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 
 def program(shape: Sequence[int | str], perm: Sequence[int] | None, dtype: str = "float32") -> CpuProgram:

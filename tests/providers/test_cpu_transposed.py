@@ -1,4 +1,4 @@
-"""Transposed convolutions as plain ones (`providers/cpu/transposed.py`), against torch's in float64."""
+"""Transposed convolutions as plain ones (`providers/cpu/kernels/conv/conv_transpose.py`), against torch's in float64."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import intarsia
 from intarsia.graph.model import Node
-from intarsia.providers.cpu.transposed import as_phases
+from intarsia.providers.cpu.kernels.conv.conv_transpose import as_phases
 
 torch = pytest.importorskip("torch", reason="the reference of transposed convolutions")
 

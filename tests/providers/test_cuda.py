@@ -12,7 +12,7 @@ import intarsia
 from intarsia.codegen.clike import Cuda, Cut
 from intarsia.device import cuda, nvrtc
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
 from intarsia.providers.cuda import CUDAExecutionProvider
 from intarsia.providers.options import option_texts, parse_options
 

@@ -19,7 +19,7 @@ from fake_cudnn import FakeCudnn, FakeEngine, convolved
 from fake_library import Wrong
 
 import intarsia
-from intarsia.codegen.clike import library_cut
+from intarsia.codegen.clike.vendor_libraries import select_calls
 from intarsia.device import cuda, cuda_libraries, nvidia_libraries, nvrtc
 from intarsia.device.cublaslt import WANTED, CublasLt
 from intarsia.device.cudnn import Cudnn
@@ -90,8 +90,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Gpu]:
     for name, answer in (("missing", ""), ("architectures", (80, 90)), ("version", "13.0")):
         monkeypatch.setattr(nvrtc, name, lambda answer=answer: answer)
     monkeypatch.setattr(nvrtc, "compiled", lambda source, architecture: CODE)
-    monkeypatch.setattr(library_cut, "LEAST_FLOP", 0)
-    monkeypatch.setattr(library_cut, "LEAST_INTENSITY", 0.0)
+    monkeypatch.setattr(select_calls, "LEAST_FLOP", 0)
+    monkeypatch.setattr(select_calls, "LEAST_INTENSITY", 0.0)
     blas, dnn = made.blas.exported(), made.dnn.exported()
     monkeypatch.setattr(cuda_libraries, "CublasLt", lambda most: CublasLt(most, blas))
     monkeypatch.setattr(cuda_libraries, "Cudnn", lambda most: Cudnn(most, dnn))
@@ -287,7 +287,7 @@ def test_the_plan_and_the_explanation_say_who_computes_and_why(gpu: Gpu, monkeyp
     assert "[library: 5,120 operations, bound by multiplications]" in text
     assert "(scratch 4,096 bytes)" in text
     assert "cuBLASLt's product" in str(session.explain())
-    monkeypatch.setattr(library_cut, "LEAST_FLOP", 1 << 23)
+    monkeypatch.setattr(select_calls, "LEAST_FLOP", 1 << 23)
     other = gpu.dense(do_copy_in_default_stream=0)
     other.run(None, {"x": X})
     assert "[library-cost: 5,120 operations are less than a call's start is worth (8,388,608)]" in planned(other)

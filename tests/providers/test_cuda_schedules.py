@@ -8,8 +8,8 @@ import pytest
 
 from intarsia.codegen.clike import Cuda, Cut, Wgsl
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
 
 F = DType.FLOAT
 pytestmark = pytest.mark.skipif(
@@ -57,7 +57,7 @@ def test_schedules(name: str) -> None:
 
 
 def substituted(root: k.Tensor) -> k.Tensor:
-    from intarsia.kernel.rewrite import substitute
+    from intarsia.primitives.substitute import substitute
 
     (found,) = substitute([root], lambda t: k.Tensor("input", (), (0,), t.dtype, t.shape))
     return found

@@ -16,9 +16,9 @@ import intarsia
 from intarsia.codegen.clike import Cuda
 from intarsia.device.gpu import Gpu
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.ops.matmul import matmul_integer
-from intarsia.ops.nn import conv_integer
+from intarsia.ops.arithmetic.matmul import matmul_integer
+from intarsia.ops.nn.conv import conv_integer
+from intarsia.primitives import lang as k
 
 RNG = np.random.default_rng(0)
 PROVIDERS = {"webgpu": "WebGpuExecutionProvider", "opencl": "OpenCLExecutionProvider"}

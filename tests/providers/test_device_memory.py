@@ -10,7 +10,7 @@ import pytest
 from intarsia.codegen.clike import OpenCl
 from intarsia.device import gpu as gpu_module
 from intarsia.device.gpu import DeviceLimits, Gpu
-from intarsia.partition.device import Device
+from intarsia.ep.device import Device
 
 SOON = 20.0  # seconds after which a thread is taken for stuck
 

@@ -10,11 +10,11 @@ from onnx import TensorProto, helper
 
 import intarsia
 from intarsia.codegen.clike import Cuda, Cut
-from intarsia.codegen.clike.kinds import SEVERAL_IN_A_BYTE
+from intarsia.codegen.clike.storage_types import SEVERAL_IN_A_BYTE
 from intarsia.device.gpu import Gpu, GpuTransfer
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.ops.quantize import dequantize_linear, quantize_linear
+from intarsia.ops.tensor.quantize import dequantize_linear, quantize_linear
+from intarsia.primitives import lang as k
 
 RNG = np.random.default_rng(0)
 PROVIDERS = {"webgpu": "WebGpuExecutionProvider", "opencl": "OpenCLExecutionProvider"}

@@ -1,4 +1,4 @@
-"""Casts of floats that no integer holds, and quantisation of NaN: devices have what `kernel.interpret` says."""
+"""Casts of floats that no integer holds, and quantisation of NaN: devices have what `primitives.interpreter` says."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from device_graphs import DEVICES, opened, planned, values_of, why_not
 
 from intarsia.device.gpu import Gpu
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
 
 INTEGERS = (
     DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT8, DType.UINT16, DType.UINT32, DType.UINT64,

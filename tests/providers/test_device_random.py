@@ -8,7 +8,7 @@ from offline_kernels import COMPILERS, PROVIDERS, compile_all, imitated, skip_wh
 
 import intarsia
 from intarsia.device.opencl import missing
-from intarsia.ops import philox
+from intarsia.ops.tensor import philox
 
 
 def session(provider: str, kind: int) -> intarsia.InferenceSession:

@@ -15,13 +15,13 @@ from device_graphs import DEVICES, opened, planned, values_of, why_not
 
 import intarsia
 from intarsia.codegen.clike import GPU, PROCESSOR, Cut, Dialect, OpenCl, Tuning, winograd
-from intarsia.codegen.clike.dialect import Rates
-from intarsia.codegen.clike.library_cut import window_of
+from intarsia.codegen.clike.dialects.dialect import Rates
+from intarsia.codegen.clike.vendor_libraries.select_calls import window_of
 from intarsia.device.gpu import Gpu
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.ops.nn import convolve
-from intarsia.ops.spatial import Windows
+from intarsia.ops.nn.conv import convolve
+from intarsia.ops.nn.sliding_windows import Windows
+from intarsia.primitives import lang as k
 
 RNG = np.random.default_rng(0)
 ALWAYS = Rates(gather=0, element=0, launch=-1e12)  # launches that give time back

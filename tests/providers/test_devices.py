@@ -217,7 +217,7 @@ class TestOpenCl:
         np.testing.assert_array_equal(kind.session().run(None, {"x": X})[0], wanted)
         assert built == [3, 3]
         for entry in entries:  # machine code that this driver does not take
-            intarsia.codegen.cache.get_cache().put(entry.name, b"nothing that a driver knows")
+            intarsia.cache.disk_cache.get_cache().put(entry.name, b"nothing that a driver knows")
         monkeypatch.setattr(opencl._opened, "_devices", {})
         np.testing.assert_array_equal(kind.session().run(None, {"x": X})[0], wanted)
         assert built[2:] == [3, 2, 3, 2]

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from cpu_models import CPU, LEVELS, REFERENCE, Feeds, model_of, session_of
 
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.target import Target
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.load import load
-from intarsia.kernel import lang as k
-from intarsia.kernel.divisors import divides, with_known_divisors
 from intarsia.ops import registry
-from intarsia.providers.cpu.lower import lower_graph
+from intarsia.primitives import lang as k
+from intarsia.primitives.divisors import divides, with_known_divisors
+from intarsia.providers.cpu.lowering.lower import lower_graph
 
 INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
 ZERO = "an element of the integer divisor is 0"

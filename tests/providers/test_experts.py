@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 import intarsia
 from intarsia.graph.model import Node
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
+from intarsia.ops.framework.evaluate import evaluate_node
 
 EXPERTS, WIDTH, INNER = 5, 40, 24
 Inputs = list[Any]

@@ -11,8 +11,8 @@ import onnx.parser
 import pytest
 
 import intarsia as ort
+from intarsia.ep.provider import ExecutionProvider, Support
 from intarsia.errors import EPFail, InvalidArgument
-from intarsia.partition.provider import ExecutionProvider, Support
 from intarsia.providers import fallback
 from intarsia.providers.field import KNOWN_ELSEWHERE, NEEDS, looked_for
 from intarsia.providers.registry import BUILTIN
@@ -100,12 +100,12 @@ class TestWhereTheModeComesFrom:
 
     @pytest.mark.skipif(importlib.util.find_spec("onnxruntime") is None, reason="install_as looks for onnxruntime's own tools")
     def test_install_as_is_onnxruntimes_way(self) -> None:
-        from intarsia import install
+        from intarsia.compat import install_as
 
         name = "stand_in_for_onnxruntime"
-        install.install_as(name)
+        install_as.install_as(name)
         assert fallback.fallback_mode() == "warn"
-        install.uninstall(name)
+        install_as.uninstall(name)
         assert fallback.fallback_mode() == "listed"
 
 

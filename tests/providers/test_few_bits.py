@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from device_graphs import DEVICES, opened, planned, values_of, why_not
 
-from intarsia.codegen.clike import GPU, PROCESSOR, Cuda, Cut, Tuning, Wgsl, few_bits
+from intarsia.codegen.clike import GPU, PROCESSOR, Cuda, Cut, Tuning, Wgsl, nbits_matmul
 from intarsia.device.gpu import Gpu
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.ops.contrib import gather_block_quantized, matmul_n_bits
-from intarsia.ops.quantize import dequantize_linear
+from intarsia.ops.contrib.embedding_and_blocks import gather_block_quantized, matmul_n_bits
+from intarsia.ops.tensor.quantize import dequantize_linear
+from intarsia.primitives import lang as k
 from intarsia.providers.gpu.plan import Plan
 
 RNG = np.random.default_rng(0)
@@ -92,7 +92,7 @@ def test_matmul_n_bits(gpu: Gpu, name: str, rows: int, tuning: str) -> None:
     found, plan = run(gpu, root, operands, TUNINGS[tuning])
     close(found, wanted)
     has_no_copy(plan, depth * columns)
-    assert plan.jobs[0].schedule == ("few bits" if rows <= few_bits.MOST_ROWS else "product")
+    assert plan.jobs[0].schedule == ("few bits" if rows <= nbits_matmul.MOST_ROWS else "product")
 
 
 def test_what_stands_behind_is_computed_along(gpu: Gpu) -> None:
@@ -152,10 +152,10 @@ def test_a_table_is_unpacked_row_by_row(gpu: Gpu) -> None:
 
 def test_what_is_taken_for_weights_of_few_bits() -> None:
     numbers, scale = k.input("w", DType.INT8, (64, 32)), k.input("s", DType.FLOAT, (32,))
-    assert few_bits.is_unpacked(k.cast(numbers, DType.FLOAT) * scale)
-    assert not few_bits.is_unpacked(k.cast(numbers, DType.FLOAT) * k.input("x", DType.FLOAT, (64, 32)))  # as many floats
-    assert not few_bits.is_unpacked(k.input("x", DType.FLOAT, (64, 32)) * scale)
-    assert not few_bits.is_unpacked(k.cast(k.input("b", DType.BOOL, (64, 32)), DType.FLOAT))
+    assert nbits_matmul.is_unpacked(k.cast(numbers, DType.FLOAT) * scale)
+    assert not nbits_matmul.is_unpacked(k.cast(numbers, DType.FLOAT) * k.input("x", DType.FLOAT, (64, 32)))  # as many floats
+    assert not nbits_matmul.is_unpacked(k.input("x", DType.FLOAT, (64, 32)) * scale)
+    assert not nbits_matmul.is_unpacked(k.cast(k.input("b", DType.BOOL, (64, 32)), DType.FLOAT))
 
 
 def test_a_device_with_few_bindings_stores_what_it_must() -> None:
@@ -185,5 +185,5 @@ def test_no_library_is_asked(rows: int) -> None:
     b = k.input("b", DType.UINT8, (4096, 128, 16))
     cut.store(cut.settle(matmul_n_bits(a, b, s, K=4096, N=4096, block_size=32)), "y")
     (job,) = [j for j in cut.jobs if j.choice is not None]
-    assert (job.choice.code, job.choice.reason) == ("library-shape", few_bits.NO_LIBRARY)
+    assert (job.choice.code, job.choice.reason) == ("library-shape", nbits_matmul.NO_LIBRARY)
     assert sum(np.prod(shape) for name, (_, shape) in cut.stored.items()) < 1 << 21

@@ -9,8 +9,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 import intarsia
 from intarsia.graph.load import load
 from intarsia.ops import registry
-from intarsia.ops.infer import infer
-from intarsia.providers.cpu.gathered_matrices import gathered_matrices
+from intarsia.ops.framework.infer import infer
+from intarsia.providers.cpu.legalize.gather_matmul_to_moe import gathered_matrices
 
 EXPERTS, DEPTH, COLUMNS = 5, 40, 56
 RNG = np.random.default_rng(0)

@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from library_cuts import Offered, close, computed, drawn
 
-from intarsia.codegen.clike import Cut, library_cut
-from intarsia.codegen.clike.bands import band_of
-from intarsia.codegen.clike.library import Attention
-from intarsia.codegen.clike.ranges import range_of
+from intarsia.codegen.clike import Cut
+from intarsia.codegen.clike.mask_bands import band_of
+from intarsia.codegen.clike.value_ranges import range_of
+from intarsia.codegen.clike.vendor_libraries import select_calls
+from intarsia.codegen.clike.vendor_libraries.calls import Attention
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.ops import attention
+from intarsia.ops.nn import attention
+from intarsia.primitives import lang as k
 
 F, H, B = DType.FLOAT, DType.FLOAT16, DType.BFLOAT16
 
@@ -29,7 +30,7 @@ F, H, B = DType.FLOAT, DType.FLOAT16, DType.BFLOAT16
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """The smallest attention goes to a library, if it can."""
-    monkeypatch.setattr(library_cut, "LEAST_FLOP", 0)
+    monkeypatch.setattr(select_calls, "LEAST_FLOP", 0)
 
 
 @given(
@@ -181,7 +182,7 @@ def test_keys_of_before_are_read_from_where_they_are_put_together() -> None:
 @settings(max_examples=40, deadline=None)
 def test_grouped_queries_of_a_cache(prompt: bool, batch: int, window: int, rotary: bool, seed: int) -> None:
     """com.microsoft's GroupQueryAttention, in its first call and in a later one, texts of different lengths."""
-    from intarsia.ops.contrib_attention import group_query_attention
+    from intarsia.ops.contrib.attention import group_query_attention
 
     draw = np.random.default_rng(seed)
     steps, capacity, size = (4, 8, 8) if prompt else (1, 8, 8)

@@ -18,12 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from library_cuts import Offered, close, computed, drawn
 
-from intarsia.codegen.clike import Cut, library_cut
-from intarsia.codegen.clike.views import View, view_of
+from intarsia.codegen.clike import Cut
+from intarsia.codegen.clike.vendor_libraries import select_calls
+from intarsia.codegen.clike.vendor_libraries.strided_views import View, view_of
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
-from intarsia.ops import activation, matmul, nn
+from intarsia.ops.arithmetic import matmul
+from intarsia.ops.nn import activation
+from intarsia.ops.nn import conv as nn
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
 
 F, H, B, D, I8 = DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE, DType.INT8
 ACTIVATIONS = {
@@ -40,8 +43,8 @@ DEFINITIONS = {
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """The smallest product goes to a library, if it can."""
-    monkeypatch.setattr(library_cut, "LEAST_FLOP", 0)
-    monkeypatch.setattr(library_cut, "LEAST_INTENSITY", 0.0)
+    monkeypatch.setattr(select_calls, "LEAST_FLOP", 0)
+    monkeypatch.setattr(select_calls, "LEAST_INTENSITY", 0.0)
 
 
 # --- views ------------------------------------------------------------------------------------------------------------
@@ -343,8 +346,8 @@ def test_engines_of_less_precision_are_left_out() -> None:
 
 
 def test_costs_decide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library_cut, "LEAST_FLOP", 1 << 23)
-    monkeypatch.setattr(library_cut, "LEAST_INTENSITY", 8.0)
+    monkeypatch.setattr(select_calls, "LEAST_FLOP", 1 << 23)
+    monkeypatch.setattr(select_calls, "LEAST_INTENSITY", 8.0)
 
     def chosen(m: int, n: int, depth: int, **offered: object) -> object:
         from intarsia.codegen.clike import Cuda

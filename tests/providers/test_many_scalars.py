@@ -11,7 +11,7 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 from cpu_models import session_of
 
 import intarsia as ort
-from intarsia.providers.cpu.group import _MANY_SCALARS
+from intarsia.providers.cpu.lowering.fuse import _MANY_SCALARS
 
 CPU, REFERENCE = "CPUExecutionProvider", "ReferenceExecutionProvider"
 X = np.linspace(-1, 1, 37, dtype=np.float32)

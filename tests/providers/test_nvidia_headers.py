@@ -18,8 +18,8 @@ import fake_cudnn
 import pytest
 import real_cudnn
 
-from intarsia.codegen.clike.library import MatrixProduct
-from intarsia.codegen.clike.views import View
+from intarsia.codegen.clike.vendor_libraries.calls import MatrixProduct
+from intarsia.codegen.clike.vendor_libraries.strided_views import View
 from intarsia.device import cublaslt, cudnn, nvidia_libraries
 from intarsia.device.cublaslt import CublasLt
 from intarsia.device.libraries import NotOfferedError

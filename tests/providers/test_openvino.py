@@ -16,8 +16,8 @@ import onnx.parser
 import pytest
 
 import intarsia as ort
+from intarsia.ep.provider import NotSaved, Program
 from intarsia.errors import EPFail, Fail, InvalidArgument, NotImplemented, UnknownOption
-from intarsia.partition.provider import NotSaved, Program
 from intarsia.providers.openvino import OpenVINOExecutionProvider, runtime
 from intarsia.providers.openvino.options import OpenVINOOptions
 from intarsia.providers.openvino.saturation import adds_bytes_in_16_bits

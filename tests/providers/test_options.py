@@ -7,8 +7,8 @@ from typing import Literal
 
 import pytest
 
+from intarsia.ep.provider import ExecutionProvider
 from intarsia.errors import InvalidArgument, UnknownOption
-from intarsia.partition.provider import ExecutionProvider
 from intarsia.providers.options import option_texts, parse_options
 
 

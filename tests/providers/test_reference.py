@@ -6,11 +6,11 @@ import numpy as np
 import onnx.parser
 import pytest
 
+from intarsia.ep.provider import CompileContext, Program
 from intarsia.graph.load import load
 from intarsia.graph.model import Graph, Node
 from intarsia.ops import registry
-from intarsia.ops.infer import infer
-from intarsia.partition.provider import CompileContext, Program
+from intarsia.ops.framework.infer import infer
 from intarsia.providers.reference import ReferenceExecutionProvider
 
 

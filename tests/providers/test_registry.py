@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import intarsia
+from intarsia.ep.device import Device
+from intarsia.ep.provider import ExecutionProvider
 from intarsia.errors import EPFail, InvalidArgument, UnknownOption
-from intarsia.partition.device import Device
-from intarsia.partition.provider import ExecutionProvider
 from intarsia.providers import registry
 from intarsia.providers.reference import ReferenceExecutionProvider
 from intarsia.providers.registry import CPU, REFERENCE, ProviderWarning, load_provider, resolve

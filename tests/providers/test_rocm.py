@@ -18,7 +18,7 @@ import intarsia
 from intarsia.codegen.clike import Cut, Hip
 from intarsia.device import hip, hiprtc, rocm_libraries
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.primitives import lang as k
 
 NAME = "ROCMExecutionProvider"
 offline = pytest.mark.skipif(bool(offline_hip.missing()), reason=f"HIP C cannot be compiled: {offline_hip.missing()}")

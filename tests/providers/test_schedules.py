@@ -11,11 +11,11 @@ import pytest
 from device_graphs import DEVICES, opened, planned, values_of, why_not
 
 from intarsia.codegen.clike import GPU, PROCESSOR, Cut, Dialect, OpenCl, Tuning
-from intarsia.codegen.clike.steps import Write
+from intarsia.codegen.clike.loop_steps import Write
 from intarsia.device.gpu import Gpu
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
 
 RNG = np.random.default_rng(0)
 

@@ -15,11 +15,11 @@ import pytest
 from onnx import helper, numpy_helper
 
 import intarsia as ort
-from intarsia.codegen.cache import checksum_of
-from intarsia.machine import ACCOUNT
-from intarsia.providers.cpu import set_aside as module
-from intarsia.providers.cpu.memory import MAPPED, OWN, owner
-from intarsia.providers.cpu.set_aside import LEAST_NBYTES, set_aside
+from intarsia.cache.disk_cache import checksum_of
+from intarsia.machine.resources import ACCOUNT
+from intarsia.providers.cpu.lowering import spilled_tables as module
+from intarsia.providers.cpu.lowering.spilled_tables import LEAST_NBYTES, set_aside
+from intarsia.providers.cpu.program.memory_use import MAPPED, OWN, owner
 
 posix = pytest.mark.skipif(os.name == "nt", reason="where files cannot lose their name while they are open")
 TABLE = np.random.default_rng(0).standard_normal((LEAST_NBYTES // 256 + 5, 64), np.float32)
@@ -53,7 +53,7 @@ def test_what_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     token = ACCOUNT.set(SimpleNamespace())  # type: ignore[arg-type] # a limit, which counts what is in memory
     assert set_aside(TABLE) is TABLE
     ACCOUNT.reset(token)
-    monkeypatch.setattr("intarsia.codegen.cache.DiskCache.free_nbytes", lambda self: 8 * TABLE.nbytes - 1)
+    monkeypatch.setattr("intarsia.cache.disk_cache.DiskCache.free_nbytes", lambda self: 8 * TABLE.nbytes - 1)
     assert set_aside(TABLE) is TABLE
     monkeypatch.setenv("INTARSIA_CACHE", "0")
     assert set_aside(TABLE) is TABLE

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from offline_kernels import compile_all, skip_where_missing
 
-from intarsia.codegen.clike import Cuda, Cut, tensor
+from intarsia.codegen.clike import Cuda, Cut, tensor_cores
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
 
 emulated = pytest.mark.skipif(bool(cuda_emulation.missing()), reason=f"kernels cannot be emulated: {cuda_emulation.missing()}")
 UNITS = Cuda(matrix_units=(DType.INT8, DType.FLOAT16, DType.BFLOAT16, DType.FLOAT))
@@ -104,7 +104,7 @@ def test_the_order_of_threads_does_not_matter(dtype: DType) -> None:
 def test_what_is_missing_shows_in_the_emulation(stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wait or the barrier that is taken out of the text changes the result, or one buffer less than are used: the emulation
     sees what a GPU would."""
-    monkeypatch.setattr(tensor, "stages_for", lambda dialect, nbytes, steps: stages)
+    monkeypatch.setattr(tensor_cores, "stages_for", lambda dialect, nbytes, steps: stages)
     operands = {n: RNG.standard_normal(s).astype(np.float16) for n, s in (("a", (66, 232)), ("b", (232, 70)))}
     root = plain(*(k.input(n, DType.FLOAT16, a.shape) for n, a in operands.items()))
     wanted = operands["a"].astype(np.float32) @ operands["b"].astype(np.float32)
@@ -134,7 +134,7 @@ def test_what_is_missing_shows_in_the_emulation(stages: int, monkeypatch: pytest
 @pytest.mark.parametrize("turned", [False, True])
 def test_large_tiles(dtype: DType, turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four buffers of them are more than a text may declare: the launch says how much shared memory they need."""
-    monkeypatch.setattr(tensor, "tile_for", lambda dialect, batch, m, n: tensor.LARGE)
+    monkeypatch.setattr(tensor_cores, "tile_for", lambda dialect, batch, m, n: tensor_cores.LARGE)
     shapes = {"a": (150, 170), "b": (140, 170) if turned else (170, 140)}
     operands = {n: RNG.standard_normal(s).astype(dtype.numpy) for n, s in shapes.items()}
     root = (right_turned if turned else plain)(*(k.input(n, dtype, a.shape) for n, a in operands.items()))
@@ -170,7 +170,7 @@ def test_buffers_follow_from_what_a_device_has() -> None:
     """Two groups beside each other where that leaves three buffers or more; else one group with as many as it may have."""
 
     def stages(capability: int, nbytes: int, steps: int = 100) -> int:
-        return tensor.stages_for(Cuda(capability=capability), nbytes, steps)
+        return tensor_cores.stages_for(Cuda(capability=capability), nbytes, steps)
 
     large, small = 20480, 10240
     assert [stages(c, large) for c in (80, 86, 90, 120)] == [4, 4, 4, 4]

@@ -17,8 +17,8 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="the executor is native code made with llvmlite")
 
-from intarsia.codegen.engine import emit_assembly, get_engine, kernel_text
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.jit import emit_assembly, get_engine, kernel_text
+from intarsia.codegen.llvm.target import Target
 from intarsia.errors import EPFail, InvalidArgument
 from intarsia.runtime import spmd_state
 from intarsia.runtime.executor import OK, TERMINATED, CallBlock, Pool, StepTable, StepTableBuilder, get_pool
@@ -407,7 +407,7 @@ def test_fork() -> None:
 SCRIPT = """
 import threading, time
 import numpy as np
-from intarsia.codegen.engine import get_engine, kernel_text
+from intarsia.codegen.llvm.jit import get_engine, kernel_text
 from intarsia.runtime.executor import CallBlock, StepTableBuilder, get_pool
 from intarsia.runtime.threads import PoolSettings
 kernel = kernel_text("nop", "define void @__SYMBOL__(ptr %a, i64 %t, i64 %n) nounwind {{ ret void }}")

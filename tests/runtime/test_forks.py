@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import intarsia
-from intarsia import forks
-from intarsia.collection import collection_paused
+from intarsia.machine import fork_safety
+from intarsia.model.gc_pause import collection_paused
 
 forking = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 
@@ -100,7 +100,7 @@ def test_a_child_of_a_process_whose_other_thread_works(what: str, tmp_path: Path
 
 @forking
 def test_locks_are_free_in_a_child_that_others_held() -> None:
-    plain, recursive, held, ready = forks.lock(), forks.recursive_lock(), threading.Event(), threading.Barrier(2)
+    plain, recursive, held, ready = fork_safety.lock(), fork_safety.recursive_lock(), threading.Event(), threading.Barrier(2)
 
     class Slow:
         @functools.cached_property
@@ -109,8 +109,8 @@ def test_locks_are_free_in_a_child_that_others_held() -> None:
             held.wait(10)
             return 1
 
-    Slow.__module__ = "intarsia.forks"  # as the package's own
-    forks.Slow = Slow  # type: ignore[attr-defined]
+    Slow.__module__ = "intarsia.machine.fork_safety"  # as the package's own
+    fork_safety.Slow = Slow  # type: ignore[attr-defined]
 
     def work() -> None:
         with plain, recursive, collection_paused():
@@ -135,12 +135,12 @@ def test_locks_are_free_in_a_child_that_others_held() -> None:
     finally:
         held.set()
         thread.join()
-        del forks.Slow  # type: ignore[attr-defined]
+        del fork_safety.Slow  # type: ignore[attr-defined]
 
 
 @forking
 def test_what_is_held_while_a_process_forks() -> None:
-    lock, entered = forks.held_lock(3), threading.Event()
+    lock, entered = fork_safety.held_lock(3), threading.Event()
     left: list[float] = []
 
     def work() -> None:
@@ -159,7 +159,7 @@ def test_what_is_held_while_a_process_forks() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert lock.acquire(timeout=5)
     lock.release()
-    forks._held.remove((3, lock))
+    fork_safety._held.remove((3, lock))
 
 
 @forking

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="step functions are compiled with llvmlite")
 
-from intarsia.codegen.engine import get_engine, kernel_text
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.jit import get_engine, kernel_text
+from intarsia.codegen.llvm.target import Target
 from intarsia.runtime import spmd_state
 from intarsia.runtime.executor import OK, CallBlock, Pool, StepTableBuilder
 from intarsia.runtime.threads import PoolSettings

@@ -15,8 +15,8 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="the executor is native code made with llvmlite")
 
-from intarsia.codegen.engine import get_engine, kernel_text
-from intarsia.plan.call import LONG, call_words, sliced_words
+from intarsia.codegen.llvm.jit import get_engine, kernel_text
+from intarsia.plan.executor_abi import LONG, call_words, sliced_words
 from intarsia.runtime.executor import OK, TERMINATED, CallBlock, StepTableBuilder, get_pool, sliced_step
 
 # args: scratch, cells, pieces: scratch[tid's own word] += 1, cells[tid] += pieces + nthreads * 1000

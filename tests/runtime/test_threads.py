@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 import intarsia as ort
-from intarsia.codegen.engine import emit_assembly
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.jit import emit_assembly
+from intarsia.codegen.llvm.target import Target
 from intarsia.errors import InvalidArgument
 from intarsia.runtime import spmd_state
 from intarsia.runtime.executor import get_pool

@@ -12,10 +12,10 @@ import onnx.parser
 import pytest
 
 import intarsia as ort
-from intarsia.auto import Candidate, Choice, example_inputs
+from intarsia.ep.provider import CompileContext, Program, Support
 from intarsia.errors import InvalidArgument
 from intarsia.graph.load import load
-from intarsia.partition.provider import CompileContext, Program, Support
+from intarsia.model.provider_selection import Candidate, Choice, example_inputs
 from intarsia.providers import registry
 from intarsia.providers.reference import ReferenceExecutionProvider
 
@@ -65,22 +65,22 @@ def provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[AnsweringE
         pass
 
     monkeypatch.setattr(registry, "_registered", {Fresh.name: Fresh})
-    monkeypatch.setattr("intarsia.auto.get_available_providers", lambda: [Fresh.name, CPU])
+    monkeypatch.setattr("intarsia.model.provider_selection.get_available_providers", lambda: [Fresh.name, CPU])
     monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path / "cache"))
     return Fresh
 
 
 def slow_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run of a compiled model takes a millisecond more where the CPU has it alone."""
-    from intarsia import auto
+    from intarsia.model import provider_selection
 
-    measure = auto._best_time
+    measure = provider_selection._best_time
 
     def best_time(model: Any, inputs: list[Any]) -> float:
         alone = {p.provider.name for p in model.partition.parts} == {CPU}
         return measure(model, inputs) + (1000.0 if alone else 0.0)
 
-    monkeypatch.setattr(auto, "_best_time", best_time)
+    monkeypatch.setattr(provider_selection, "_best_time", best_time)
 
 
 def test_the_faster_provider_is_taken_and_said(source: str, provider: type, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ import pytest
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 import intarsia as ort
-from intarsia.direct import DirectModel
+from intarsia.model.single_program_model import DirectModel
 from intarsia.providers.cpu import CPUExecutionProvider
 
 KEY = "session.compile_in_background"

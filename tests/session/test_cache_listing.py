@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import intarsia as ort
-from intarsia.cache_listing import CHOICES, KINDS, OTHERS, by_kind, kind_of, warm_starts
-from intarsia.codegen.cache import CacheEntry, DiskCache, get_cache
+from intarsia.cache.disk_cache import CacheEntry, DiskCache, get_cache
+from intarsia.reports.cache_listing import CHOICES, KINDS, OTHERS, by_kind, kind_of, warm_starts
 
 MODEL = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 

@@ -16,8 +16,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 import intarsia as ort
-from intarsia.graph import file_bytes
-from intarsia.graph.file_bytes import forget_recent
+from intarsia.graph.formats import file_bytes
+from intarsia.graph.formats.file_bytes import forget_recent
 from intarsia.graph.load import load
 
 PROVIDERS = ["CPUExecutionProvider", "ReferenceExecutionProvider"]

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from intarsia.collection import collection_paused
+from intarsia.model.gc_pause import collection_paused
 
 
 def test_collector_is_off_inside_and_on_again_after_an_error() -> None:

@@ -1,4 +1,4 @@
-"""Kernels compiled ahead: `intarsia.common_kernels`, `intarsia cache warm`."""
+"""Kernels compiled ahead: `intarsia.cli.precompile`, `intarsia cache warm`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia
-from intarsia import common_kernels
-from intarsia.cli import main
-from intarsia.codegen.cache import get_cache
-from intarsia.codegen.engine import get_engine
+from intarsia.cache.disk_cache import get_cache
+from intarsia.cli import main, precompile
+from intarsia.codegen.llvm.jit import get_engine
 
-ALL = dict(common_kernels.NETWORKS)
-DENSE = {"dense layers": common_kernels.NETWORKS["dense layers"]}
+ALL = dict(precompile.NETWORKS)
+DENSE = {"dense layers": precompile.NETWORKS["dense layers"]}
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(common_kernels, "NETWORKS", DENSE)
+    monkeypatch.setattr(precompile, "NETWORKS", DENSE)
 
 
 def dense_model(path: Path) -> Path:
@@ -41,7 +40,7 @@ def dense_model(path: Path) -> Path:
 
 def test_another_model_compiles_nothing(tmp_path: Path) -> None:
     told: list[str] = []
-    assert common_kernels.compile_common(told.append) > 0
+    assert precompile.compile_common(told.append) > 0
     assert told == [*DENSE]
     compiled = get_engine().compiled
     session = intarsia.InferenceSession(str(dense_model(tmp_path / "m.onnx")))
@@ -49,7 +48,7 @@ def test_another_model_compiles_nothing(tmp_path: Path) -> None:
     weights = {w.name: numpy_helper.to_array(w) for w in onnx.load(tmp_path / "m.onnx").graph.initializer}
     np.testing.assert_allclose(session.run(None, {"x": x})[0], np.maximum(x @ weights["w"] + weights["b"], 0), rtol=1e-5)
     assert get_engine().compiled == compiled
-    assert common_kernels.compile_common() == 0
+    assert precompile.compile_common() == 0
 
 
 @pytest.mark.parametrize("name", sorted(ALL))
@@ -61,15 +60,15 @@ def test_networks_are_valid(name: str) -> None:
 def test_damaged_entries_are_compiled_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with monkeypatch.context() as patch:  # what a process has once, as the executor, lies in the cache that came first
         patch.setenv("INTARSIA_CACHE_DIR", str(tmp_path / "first"))
-        common_kernels.compile_common()
-    count = common_kernels.compile_common()
+        precompile.compile_common()
+    count = precompile.compile_common()
     entries = [p for p in (tmp_path / "cache").rglob("*-*") if p.is_file() and p.name.startswith(("obj-", "pack-"))]
     for path in entries:
         path.chmod(0o600)
         path.write_bytes(path.read_bytes()[:-1])
     engine = get_engine()
     engine._addresses.clear()
-    assert 0 < common_kernels.compile_common() <= count
+    assert 0 < precompile.compile_common() <= count
     assert not get_cache().damaged()
 
 

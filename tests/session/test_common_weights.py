@@ -11,8 +11,8 @@ import onnx.parser
 import pytest
 
 import intarsia as ort
-from intarsia.providers.cpu import common_weights
-from intarsia.providers.cpu.common_weights import LEAST_NBYTES, share
+from intarsia.providers.cpu.program import shared_weights
+from intarsia.providers.cpu.program.shared_weights import LEAST_NBYTES, share
 
 SIZE = 600
 RNG = np.random.default_rng(5)
@@ -107,7 +107,7 @@ class TestArrays:
     def test_nobody_is_kept_alive(self) -> None:
         known = RNG.standard_normal(LEAST_NBYTES)
         share({"known": known})
-        assert common_weights._kind(known) in common_weights._known
+        assert shared_weights._kind(known) in shared_weights._known
         copied = known.copy()
         del known
         gc.collect()
@@ -123,5 +123,5 @@ class TestArrays:
     def test_files_of_models_are_left_alone(self, tmp_path: Path) -> None:
         path = tmp_path / "w.bin"
         path.write_bytes(bytes(64))
-        assert not common_weights.is_in_own_memory(np.memmap(path, np.uint8, "r")[8:])
-        assert common_weights.is_in_own_memory(np.zeros((4, 4))[1:].T)
+        assert not shared_weights.is_in_own_memory(np.memmap(path, np.uint8, "r")[8:])
+        assert shared_weights.is_in_own_memory(np.zeros((4, 4))[1:].T)

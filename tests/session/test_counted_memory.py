@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia as ort
-from intarsia.machine import ACCOUNT
+from intarsia.machine.resources import ACCOUNT
 
 CPU, REFERENCE = "CPUExecutionProvider", "ReferenceExecutionProvider"
 MIB = 1 << 20

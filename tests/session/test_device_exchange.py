@@ -13,7 +13,7 @@ from onnx import helper
 import intarsia
 from intarsia.device import exchange, opencl, webgpu
 from intarsia.device.memory import gpu_of
-from intarsia.values import OrtValue, OrtValueVector
+from intarsia.values.ort_value import OrtValue, OrtValueVector
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "providers"))
 from offline_kernels import imitated

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import intarsia as ort
-from intarsia import diagnosis
-from intarsia.codegen.cache import get_cache
-from intarsia.codegen.target import Target
-from intarsia.diagnosis import Diagnosis, Problem, doctor
-from intarsia.machine import memory_limit
+from intarsia.cache.disk_cache import get_cache
+from intarsia.codegen.llvm.target import Target
+from intarsia.machine.resources import memory_limit
+from intarsia.reports import doctor as diagnosis
+from intarsia.reports.doctor import Diagnosis, Problem, doctor
 
 CPU = "CPUExecutionProvider"
 
@@ -56,12 +56,12 @@ def test_it_reports_this_machine(own_cache: Path) -> None:
     ],
 )  # fmt: skip
 def test_it_says_whether_amx_is_used(monkeypatch: pytest.MonkeyPatch, features: str, refused: str, said: str) -> None:
-    from intarsia.codegen import target as targets
-    from intarsia.codegen import tile_permission
+    from intarsia.codegen.llvm import target as targets
+    from intarsia.machine import amx_permission
 
     facts = ("x86_64-unknown-linux-gnu", "sapphirerapids", features, "22.1.0")
     monkeypatch.setattr(targets, "host_facts", lambda: facts)
-    for module in (targets, tile_permission):
+    for module in (targets, amx_permission):
         monkeypatch.setattr(module, "refusal", lambda: refused)
     monkeypatch.setattr(targets.Target, "host", lambda: targets._permitted(targets.Target.create(*facts[:3])))
     found: list[Problem] = []

@@ -16,8 +16,8 @@ import onnx.helper
 import pytest
 
 import intarsia as ort
-from intarsia import context_model, ep_context
 from intarsia.capi import onnxruntime_pybind11_state as state
+from intarsia.ep_context import format as ep_context
 from intarsia.errors import (
     ExternalDataError,
     Fail,
@@ -27,6 +27,7 @@ from intarsia.errors import (
     ModelRequiresCompilation,
     NotImplemented,
 )
+from intarsia.session import context_export
 
 pytest.importorskip("llvmlite", reason="programs are compiled with llvmlite")
 
@@ -123,7 +124,7 @@ class TestRoundTrip:
         code = f"""
 import sys, numpy, intarsia
 session = intarsia.InferenceSession({str(source.with_name("m_ctx.onnx"))!r})
-loaded = {{"llvmlite.binding", "onnx", "intarsia.ops", "intarsia.compiled"}} & sys.modules.keys()
+loaded = {{"llvmlite.binding", "onnx", "intarsia.ops", "intarsia.model.compiled_model"}} & sys.modules.keys()
 assert session.run(None, {{"x": numpy.float32([[1, -2, 3]])}})[0].tolist() == {EXPECTED[:1].tolist()}
 assert not loaded, loaded
 assert "EPContext" in str(session.explain())
@@ -250,7 +251,7 @@ assert "EPContext" in str(session.explain())
     def test_over_the_limit_of_protobuf(
         self, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        monkeypatch.setattr(context_model, "MAX_EMBEDDED_NBYTES", 100)
+        monkeypatch.setattr(context_export, "MAX_EMBEDDED_NBYTES", 100)
         compiler = ort.ModelCompiler(ort.SessionOptions(), source, True)
         with pytest.raises(InvalidArgument, match=r"over protobuf's limit of 2 GB: write files with compile_to_file"):
             compiler.compile_to_bytes()
@@ -334,7 +335,7 @@ class TestRefusals:
             patch.setattr(ort, "__version__", "9.9.9")
             with pytest.raises(ModelRequiresCompilation, match=r"compiled by Intarsia 0.* this is 9.9.9; compile again"):
                 check(compiled)
-        monkeypatch.setattr("intarsia.codegen.fingerprint.sources", lambda: "changed")
+        monkeypatch.setattr("intarsia.cache.fingerprint.sources", lambda: "changed")
         with pytest.raises(ModelRequiresCompilation, match="compiled by another build of Intarsia"):
             check(compiled)
 

@@ -12,7 +12,6 @@ import pytest
 from onnx import TensorProto, helper
 
 import intarsia as ort
-from intarsia.enums import ExecutionMode, OrtMemType
 from intarsia.errors import (
     Fail,
     InvalidArgument,
@@ -24,6 +23,7 @@ from intarsia.errors import (
     UnknownOperator,
     WrongType,
 )
+from intarsia.values.ort_enums import ExecutionMode, OrtMemType
 
 FLOAT, INT64, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
 

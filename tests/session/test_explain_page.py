@@ -13,11 +13,11 @@ import onnx
 import pytest
 
 import intarsia as ort
-from intarsia.explain import SUGGESTIONS, Refusal
+from intarsia.ep.capability import Support
 from intarsia.graph.load import load
 from intarsia.graph.model import Graph
 from intarsia.partition import cost
-from intarsia.partition.capability import Support
+from intarsia.reports.explain import SUGGESTIONS, Refusal
 
 REFERENCE = "ReferenceExecutionProvider"
 TEXT = """g (float[3] x) => (float[3] y) <float[3] v = {2, 2, 2}> { a = Mul(x, v)  b = Neg(a)  y = Add(a, b) }"""

@@ -12,10 +12,10 @@ import pytest
 
 import intarsia as ort
 from intarsia.errors import InvalidArgument, OutOfMemory, WrongType
-from intarsia.feeds import FeedReader, converted
 from intarsia.graph.dims import fresh_symbol, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, Value
+from intarsia.values.feeds import FeedReader, converted
 
 N, M = symbol("N"), symbol("M")
 FLOAT = TensorType(DType.FLOAT, (N, 3))
@@ -192,7 +192,7 @@ class TestQuick:
             reader.read({"o": A, "m": {"one": 0.5}})
 
     def test_what_is_remembered_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("intarsia.feeds._KNOWN_SHAPES", 4)
+        monkeypatch.setattr("intarsia.values.feeds._KNOWN_SHAPES", 4)
         reader = FeedReader([Value("a", FLOAT)])
         for size in range(20):
             reader.read({"a": np.ones((size, 3), np.float32)})

@@ -15,7 +15,7 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 CODE = """
 import sys
 from intarsia.codegen import compilers
-from intarsia.codegen.compilers import Compilers
+from intarsia.codegen.llvm.compile_workers import Compilers
 expected = []
 began = Compilers.expect
 def expect(self, most=2):

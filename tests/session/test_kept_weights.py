@@ -15,11 +15,11 @@ import onnx
 import pytest
 
 import intarsia as ort
-from intarsia import kept_weights
-from intarsia.cache_listing import warm_starts
-from intarsia.codegen.cache import DiskCache, get_cache
-from intarsia.direct import DirectModel
+from intarsia.cache import weight_store
+from intarsia.cache.disk_cache import DiskCache, get_cache
 from intarsia.errors import ExternalDataError
+from intarsia.model.single_program_model import DirectModel
+from intarsia.reports.cache_listing import warm_starts
 
 pytest.importorskip("llvmlite", reason="programs are compiled with llvmlite")
 PAGE = mmap.ALLOCATIONGRANULARITY
@@ -65,11 +65,11 @@ SHARED = {"small, large": 2, "large first, small behind it": 1, "one": 1, "nothi
 def test_a_block_comes_back_as_it_was(tmp_path: Path, case: str) -> None:
     cache, parts = DiskCache(tmp_path), CASES[case]
     for _ in range(2):
-        layout = kept_weights.keep(cache, [memoryview(part) for part in parts])
+        layout = weight_store.keep(cache, [memoryview(part) for part in parts])
         assert layout is not None
         assert layout.nbytes == sum(map(len, parts))
         assert len(layout.pieces) <= len(parts)
-        found = kept_weights.block(cache, layout)
+        found = weight_store.block(cache, layout)
         assert found is not None
         assert found.tobytes() == b"".join(parts)
         assert found.ctypes.data % 64 == 0 or not parts
@@ -81,14 +81,14 @@ def test_a_block_comes_back_as_it_was(tmp_path: Path, case: str) -> None:
 @linux
 def test_two_blocks_have_what_they_share_once(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path)
-    first = kept_weights.keep(cache, [LARGE, padding(LARGE), OTHER])
+    first = weight_store.keep(cache, [LARGE, padding(LARGE), OTHER])
     before = cache.size()
-    second = kept_weights.keep(cache, [SMALL, padding(SMALL), OTHER])
+    second = weight_store.keep(cache, [SMALL, padding(SMALL), OTHER])
     assert first is not None
     assert second is not None
     assert {p.key for p in second.pieces} > {p.key for p in first.pieces}
     assert cache.size() - before < 2 * PAGE + len(SMALL)
-    block = kept_weights.block(cache, second)
+    block = weight_store.block(cache, second)
     assert block is not None
     assert bytes(block) == SMALL + padding(SMALL) + OTHER
 
@@ -105,16 +105,16 @@ def test_a_block_that_is_not_whole_is_none_and_kept_anew(tmp_path: Path, harm: s
     small = random_bytes(2 * PAGE)
     blocks = {"pieces": ([OTHER], [SMALL, padding(SMALL), OTHER]), "one": ([OTHER],), "small": ([small],)}[which]
     for parts in blocks:
-        layout = kept_weights.keep(cache, parts)
+        layout = weight_store.keep(cache, parts)
         assert layout is not None
-        assert kept_weights.block(cache, layout) is not None
+        assert weight_store.block(cache, layout) is not None
     victim = max(tmp_path.rglob("weights-*"), key=lambda path: path.stat().st_size)
     victim.chmod(0o600)
     victim.unlink() if harm == "missing" else victim.write_bytes(harmed(victim.read_bytes(), harm))
-    assert kept_weights.block(cache, layout) is None
-    again = kept_weights.keep(cache, parts)
+    assert weight_store.block(cache, layout) is None
+    again = weight_store.keep(cache, parts)
     assert again is not None
-    block = kept_weights.block(cache, again)
+    block = weight_store.block(cache, again)
     assert block is not None
     assert bytes(block) == b"".join(parts)
 
@@ -122,17 +122,17 @@ def test_a_block_that_is_not_whole_is_none_and_kept_anew(tmp_path: Path, harm: s
 @linux
 def test_a_file_is_checked_once_for_each_of_its_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = DiskCache(tmp_path)
-    layout = kept_weights.keep(cache, [OTHER])
+    layout = weight_store.keep(cache, [OTHER])
     assert layout is not None
     read: list[int] = []
     original = DiskCache.put
     monkeypatch.setattr(DiskCache, "put", lambda *a: (read.append(1), original(*a))[1])
     for _ in range(3):
-        assert kept_weights.block(cache, layout) is not None
+        assert weight_store.block(cache, layout) is not None
     assert not read, "what was written just now was checked"
     os.utime(next(tmp_path.rglob("weights-*")))
     for _ in range(3):
-        assert kept_weights.block(cache, layout) is not None
+        assert weight_store.block(cache, layout) is not None
     assert len(read) == 1
 
 
@@ -179,7 +179,7 @@ def test_missing_weights_are_made_anew(
     model = product(make_model, "Relu", W).SerializeToString()
     ort.InferenceSession(model).close()
     next((tmp_path / "cache").rglob("weights-*")).unlink()
-    monkeypatch.setattr("intarsia.warm.logger.isEnabledFor", lambda _level: True)
+    monkeypatch.setattr("intarsia.model.warm_start.logger.isEnabledFor", lambda _level: True)
     with caplog.at_level("DEBUG", "intarsia.cache"):
         assert not is_warm(ort.InferenceSession(model))
     assert "some of the model's weights are not in the cache any more" in caplog.text
@@ -195,7 +195,7 @@ def beside(tmp_path: Path, make_model: Callable[..., onnx.ModelProto], monkeypat
     path = tmp_path / "model.onnx"
     save_beside(product(make_model, "Relu", W), path)
     now = time.time()
-    monkeypatch.setattr("intarsia.warm.time", type("Clock", (), {"time": staticmethod(lambda: now + 60)}))
+    monkeypatch.setattr("intarsia.model.warm_start.time", type("Clock", (), {"time": staticmethod(lambda: now + 60)}))
     return path
 
 
@@ -248,8 +248,8 @@ def test_missing_weights_are_an_error_also_of_a_model_that_is_kept(beside: Path)
 def test_weights_that_change_while_the_session_is_made_are_not_kept(
     beside: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("intarsia.warm.time", time)
-    monkeypatch.setattr("intarsia.warm.logger.isEnabledFor", lambda _level: True)
+    monkeypatch.setattr("intarsia.model.warm_start.time", time)
+    monkeypatch.setattr("intarsia.model.warm_start.logger.isEnabledFor", lambda _level: True)
     with caplog.at_level("DEBUG", "intarsia.cache"):
         made(beside)
     assert "changed while the session was made" in caplog.text

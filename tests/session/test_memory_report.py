@@ -13,7 +13,7 @@ import onnx.parser
 import pytest
 
 import intarsia as ort
-from intarsia.providers.cpu import set_aside
+from intarsia.providers.cpu.lowering import spilled_tables
 from intarsia.testing.faults import FaultInjectingExecutionProvider, FaultOptions
 
 CPU = "CPUExecutionProvider"
@@ -84,10 +84,10 @@ def test_weights_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     options = ort.SessionOptions()
     options.add_session_config_entry("session.cache_weights_mib", "0")
     model = tmp_path / "m.onnx"
-    monkeypatch.setattr(set_aside, "LEAST_NBYTES", table.nbytes + 1)
+    monkeypatch.setattr(spilled_tables, "LEAST_NBYTES", table.nbytes + 1)
     (own,) = ort.InferenceSession(model, options).memory_report().providers
     (shared,) = ort.InferenceSession(model.read_bytes(), options).memory_report().providers
-    monkeypatch.setattr(set_aside, "LEAST_NBYTES", 0)
+    monkeypatch.setattr(spilled_tables, "LEAST_NBYTES", 0)
     (aside,) = ort.InferenceSession(model, options).memory_report().providers
     elsewhere = aside.packed_nbytes if os.name == "nt" else aside.mapped_nbytes
     for held, kind in ((own, own.packed_nbytes), (shared, shared.shared_nbytes), (aside, elsewhere)):

@@ -14,7 +14,7 @@ import pytest
 
 import intarsia as ort
 from intarsia.errors import InvalidArgument, NodeFailed
-from intarsia.plan.results import LEAST, memory
+from intarsia.plan.result_pool import LEAST, memory
 from intarsia.runtime import interpreter
 
 CPU = ["CPUExecutionProvider"]

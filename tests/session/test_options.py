@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import intarsia as ort
-from intarsia.config_keys import PROPERTY_KEYS, RUN_KEYS, SESSION_KEYS
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
+from intarsia.options.config_keys import PROPERTY_KEYS, RUN_KEYS, SESSION_KEYS
 
 
 class TestSessionOptions:

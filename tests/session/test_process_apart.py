@@ -20,9 +20,6 @@ import onnx.parser
 import pytest
 
 import intarsia as ort
-from intarsia.apart import process as apart_process
-from intarsia.apart.process import ProcessEnded
-from intarsia.apart.wire import Channel, Ended, NotUnderstood, packed, unpacked
 from intarsia.errors import (
     Fail,
     InvalidArgument,
@@ -33,17 +30,23 @@ from intarsia.errors import (
     RunTimeout,
     WrongType,
 )
+from intarsia.sandbox import process as apart_process
+from intarsia.sandbox.messages import Channel, Ended, NotUnderstood, packed, unpacked
+from intarsia.sandbox.process import ProcessEnded
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals and /proc are looked at")
 
 HEAD = '<ir_version: 10, opset_import: ["": 20]>'
 ADD = HEAD + "g (float[n] x) => (float[n] y) { y = Add(x, x) }"
-ENDLESS = HEAD + """
+ENDLESS = (
+    HEAD
+    + """
 g (float x, bool go) => (float y) {
   none = Constant <value_int = 9223372036854775807> ()
   y = Loop (none, go, x) <body = b (int64 i, bool c, float v) => (bool d, float w) { d = Identity(c)
      w = Sin(v) }>
 }"""
+)
 X = {"x": np.array([1, 2], np.float32)}
 
 
@@ -123,7 +126,9 @@ def test_every_way_to_run(adding: Any) -> None:
 
 
 def test_kinds_of_values() -> None:
-    text = HEAD + """
+    text = (
+        HEAD
+        + """
 g (string[n] words, float[2] x, float16[1] h, seq(float[2]) many, optional(seq(float[2])) perhaps)
   => (string[n] same, seq(float[2]) more, float16[1] half, bool there) {
   same = Identity(words)
@@ -131,6 +136,7 @@ g (string[n] words, float[2] x, float16[1] h, seq(float[2]) many, optional(seq(f
   half = Add(h, h)
   there = OptionalHasElement(perhaps)
 }"""
+    )
     x = np.array([1, 2], np.float32)
     feed = {"words": np.array(["ä", "", "\ud800"], object), "x": x, "h": np.ones(1, np.float16), "many": [x], "perhaps": None}
     with ort.InferenceSession(model(text), options()) as session:
@@ -245,7 +251,7 @@ def test_a_process_that_ends_in_a_run(number: signal.Signals) -> None:
 def prepared(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Let this be done in processes that are started from now on, before they are asked anything."""
     program = apart_process._program()
-    program[-1] = program[-1].replace("; main()", f"; from intarsia.apart import child; exec({code!r}, vars(child)); main()")
+    program[-1] = program[-1].replace("; main()", f"; from intarsia.sandbox import child; exec({code!r}, vars(child)); main()")
     monkeypatch.setattr(apart_process, "_program", lambda: program)
 
 
@@ -388,7 +394,7 @@ def test_a_forked_child_has_a_process_of_its_own(adding: Any) -> None:
 
 def confined(code: str) -> str:
     """What a process that has given up what it may do prints."""
-    start = "from intarsia.apart import confine\nheld = confine.limit_resources(256 << 20) + confine.filter_system_calls()\n"
+    start = "from intarsia.sandbox import confine\nheld = confine.limit_resources(256 << 20) + confine.filter_system_calls()\n"
     done = subprocess.run(
         [sys.executable, "-c", start + textwrap.dedent(code)], capture_output=True, text=True, timeout=120, check=False
     )

@@ -15,10 +15,10 @@ import pytest
 
 import intarsia as ort
 from intarsia.graph.load import load
+from intarsia.model.trace_profile import Profile
 from intarsia.partition.partition import Partition
-from intarsia.profile import Profile
-from intarsia.profile_report import KernelTime, ProfileReport, layer_of, measure
-from intarsia.providers.cpu.program import CpuProgram
+from intarsia.providers.cpu.program.cpu_program import CpuProgram
+from intarsia.reports.profile_report import KernelTime, ProfileReport, layer_of, measure
 from intarsia.runtime.roofline import Roofline, roofline
 from intarsia.testing.faults import FaultInjectingExecutionProvider, FaultOptions
 
@@ -191,7 +191,7 @@ def test_the_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_arithmetic_of_less_than_float32_has_peaks_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from intarsia.codegen.target import Target
+    from intarsia.codegen.llvm.target import Target
     from intarsia.runtime import roofline as module
 
     monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path))

@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 import intarsia as ort
-from intarsia.graph.progress import LoadProgress
+from intarsia.progress import LoadProgress
 
 KERNELS = ("Sin", "Sqrt", "Abs", "Neg")
 

@@ -14,9 +14,9 @@ import pytest
 
 import intarsia
 from intarsia import ProviderWarning
+from intarsia.ep.provider import BoundCall, SavedProgram
 from intarsia.errors import EPFail
 from intarsia.graph.dtypes import DType
-from intarsia.partition.provider import BoundCall, SavedProgram
 
 NAME = "CrashingExecutionProvider"
 RELU = '<ir_version: 10, opset_import: ["": 20]> g (float[n] x) => (float[n] y) { y = Relu(x) }'

@@ -15,9 +15,9 @@ import onnx
 import pytest
 
 import intarsia as ort
+from intarsia.ep.device import DataTransfer, Device
+from intarsia.ep.provider import CompileContext, ExecutionProvider, Program, Support
 from intarsia.errors import EPFail, Fail, InvalidArgument, InvalidProtobuf, NoSuchFile, UnknownOption
-from intarsia.partition.device import DataTransfer, Device
-from intarsia.partition.provider import CompileContext, ExecutionProvider, Program, Support
 
 REFERENCE = "ReferenceExecutionProvider"
 AFFINE = "g (float[N,3] x) => (float[N,3] y) <float[3] w = {1, 2, 3}> { a = Mul(x, w)  y = Neg(a) }"

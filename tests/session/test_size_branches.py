@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia as ort
-from intarsia import size_branches
-from intarsia.size_branches import hosted
+from intarsia.model import shape_specialization
+from intarsia.model.shape_specialization import hosted
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 node, value = helper.make_node, helper.make_tensor_value_info
@@ -60,7 +60,7 @@ def expected(x: np.ndarray) -> np.ndarray:
 
 
 def chosen(made: ort.InferenceSession, *inputs: np.ndarray) -> Any:
-    assert isinstance(made._by_size, size_branches.SizeBranches)
+    assert isinstance(made._by_size, shape_specialization.SizeBranches)
     return made._by_size.model(inputs)
 
 
@@ -104,8 +104,8 @@ def test_a_number_chooses() -> None:
 
 
 def test_more_choices_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(size_branches, "CHOICES", 1)
-    monkeypatch.setattr(size_branches, "_KNOWN", 2)
+    monkeypatch.setattr(shape_specialization, "CHOICES", 1)
+    monkeypatch.setattr(shape_specialization, "_KNOWN", 2)
     made = squeezed()
     for x in (rows(2, 4, 1), rows(3, 4, 4), rows(5, 4, 1), rows(6, 4, 4)):
         np.testing.assert_allclose(made.run(None, {"x": x})[0], expected(x), rtol=1e-5)

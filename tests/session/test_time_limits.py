@@ -7,15 +7,15 @@ import pytest
 from onnx import TensorProto, helper
 
 import intarsia as ort
-from intarsia import deadline
-from intarsia.faults import CURRENT_RUN
-from intarsia.graph import progress
+from intarsia import progress
 from intarsia.graph.dtypes import DType
 from intarsia.graph.load import load
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
+from intarsia.model import run_timeout
 from intarsia.ops import registry
-from intarsia.ops.infer import infer
+from intarsia.ops.framework.infer import infer
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
+from intarsia.run_status import CURRENT_RUN
 
 node, info = helper.make_node, helper.make_tensor_value_info
 
@@ -35,7 +35,7 @@ def limited(seconds: str) -> ort.SessionOptions:
 
 def test_making_a_session_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = itertools.count()
-    monkeypatch.setattr(deadline.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(run_timeout.time, "monotonic", lambda: next(clock))
     with pytest.raises(ort.RunTimeout, match=r"making the session takes over 3 s \('session.creation_timeout_s'\)"):
         ort.InferenceSession(chain(4), limited("3"))
 

@@ -10,18 +10,23 @@ import onnx.parser
 import pytest
 
 import intarsia as ort
+from intarsia.ep.provider import RunContext
 from intarsia.errors import Fail, InvalidArgument
-from intarsia.faults import CURRENT_RUN, new_flag, next_trip
-from intarsia.partition.provider import RunContext
+from intarsia.run_status import CURRENT_RUN, new_flag, next_trip
 
 HEAD = '<ir_version: 10, opset_import: ["": 20]>'
 # A native loop: what it carries keeps its size.
-PLAIN = HEAD + """
+PLAIN = (
+    HEAD
+    + """
 g (int64 n, float[2] x) => (float[2] y) {
   y = Loop (n, , x) <body = b (int64 i, bool c, float[2] v) => (bool d, float[2] w) { d = Identity(c)
     w = Sin(v) }>
 }"""
-UNTIL = HEAD + """
+)
+UNTIL = (
+    HEAD
+    + """
 g (int64 n, float[2] x) => (float[2] y) {
   yes = Constant <value = bool {1}> ()
   y, last = Loop (, yes, x, n) <body = b (int64 i, bool c, float[2] v, int64 m) => (bool d, float[2] w, int64 k) {
@@ -31,20 +36,29 @@ g (int64 n, float[2] x) => (float[2] y) {
     d = Greater(k, zero)
     w = Sin(v) }>
 }"""
-GROWING = HEAD + """
+)
+GROWING = (
+    HEAD
+    + """
 g (int64 n, float[2] x) => (float[k] y) {
   y = Loop (n, , x) <body = b (int64 i, bool c, float[p] v) => (bool d, float[q] w) { d = Identity(c)
     s = Sin(v)
     w = Concat <axis = 0> (s, x) }>
 }"""
-PYTHON = HEAD + """
+)
+PYTHON = (
+    HEAD
+    + """
 g (int64 n, float[2] x) => (seq(string[2]) y) {
   empty = SequenceEmpty <dtype = 8> ()
   y = Loop (n, , empty) <body = b (int64 i, bool c, seq(string[2]) v) => (bool d, seq(string[2]) w) { d = Identity(c)
     t = Cast <to = 8> (x)
     w = SequenceInsert(v, t) }>
 }"""
-SCAN = HEAD + """
+)
+SCAN = (
+    HEAD
+    + """
 g (int64 n, float[2] x) => (float[2] y, float[k, 2] z) {
   axes = Constant <value_ints = [0]> ()
   m = Unsqueeze(n, axes)
@@ -55,13 +69,17 @@ g (int64 n, float[2] x) => (float[2] y, float[k, 2] z) {
     t = Sin(s)
     o = Add(t, r) }> (x, rows)
 }"""
+)
 # Three trips inside each: 4 n of them in all.
-NESTED = HEAD + """
+NESTED = (
+    HEAD
+    + """
 g (int64 n, int64 three, float[2] x) => (float[2] y) {
   y = Loop (n, , x) <body = b (int64 i, bool c, float[2] v) => (bool d, float[2] w) { d = Identity(c)
     w = Loop (three, , v) <body = a (int64 j, bool e, float[2] p) => (bool f, float[2] q) { f = Identity(e)
       q = Sin(p) }> }>
 }"""
+)
 MODELS = {"plain": PLAIN, "until": UNTIL, "growing": GROWING, "python": PYTHON, "scan": SCAN, "nested": NESTED}
 X = np.ones(2, np.float32)
 

@@ -16,9 +16,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 import intarsia as ort
-from intarsia import warm
 from intarsia.graph.load import load
-from intarsia.prepare import load_model
+from intarsia.model import warm_start
+from intarsia.model.load_and_optimize import load_model
 
 OLD = time.time() - 1000
 
@@ -99,7 +99,7 @@ def overwritten(path: Path) -> None:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("INTARSIA_PROGRAM_CACHE", "1")
-    monkeypatch.setattr(warm, "_SETTLED_SECONDS", 0.05)  # what was written just now is old enough to be remembered
+    monkeypatch.setattr(warm_start, "_SETTLED_SECONDS", 0.05)  # what was written just now is old enough to be remembered
 
 
 def begun(path: Path) -> ort.InferenceSession:
@@ -198,7 +198,7 @@ def test_an_open_file_goes_on_where_its_bytes_are_known(tmp_path: Path, change: 
     path = tmp_path / "m.onnx"
     table = write(path, 10_000)
     time.sleep(0.1)
-    assert warm.model_key(path) is not None
+    assert warm_start.model_key(path) is not None
     graph = load_model(path, ort.SessionOptions())
     change(path)
     np.testing.assert_array_equal(graph.constants["table"].numpy(), table)
@@ -208,7 +208,7 @@ def test_an_open_file_with_other_bytes_is_told_though_they_are_known(tmp_path: P
     path = tmp_path / "m.onnx"
     write(path, 10_000)
     time.sleep(0.1)
-    warm.model_key(path)
+    warm_start.model_key(path)
     graph = load(path)
     overwritten(path)
     with pytest.raises(ort.Fail, match="has changed since it was opened"):
@@ -219,11 +219,11 @@ def test_a_clock_of_whole_seconds_is_trusted_later(monkeypatch: pytest.MonkeyPat
     """Such times are a server's, whose clock is not ours: two changes in one second look alike for longer."""
     monkeypatch.undo()
     now = 1_800_000_000
-    monkeypatch.setattr(warm.time, "time", lambda: now + 5.0)
+    monkeypatch.setattr(warm_start.time, "time", lambda: now + 5.0)
     fine, coarse = now * 10**9 + 1, now * 10**9
-    assert warm._is_settled((0, 0, 0, coarse, fine))
-    assert not warm._is_settled((0, 0, 0, coarse, coarse))
-    assert warm._is_settled((0, 0, 0, coarse - 6 * 10**9, coarse - 6 * 10**9))
+    assert warm_start._is_settled((0, 0, 0, coarse, fine))
+    assert not warm_start._is_settled((0, 0, 0, coarse, coarse))
+    assert warm_start._is_settled((0, 0, 0, coarse - 6 * 10**9, coarse - 6 * 10**9))
 
 
 def test_a_change_within_one_tick_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,9 +231,9 @@ def test_a_change_within_one_tick_is_seen(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "m.onnx"
     write(path, 100)
     session = begun(path)
-    state = warm.identity(path)
+    state = warm_start.identity(path)
     overwritten(path)
-    monkeypatch.setattr(warm, "_identity_of", lambda *arguments: state)
-    monkeypatch.setattr(warm, "_is_settled", lambda state: False)
+    monkeypatch.setattr(warm_start, "_identity_of", lambda *arguments: state)
+    monkeypatch.setattr(warm_start, "_is_settled", lambda state: False)
     with pytest.raises(ort.Fail, match="has changed since the session was made from it"):
         session.explain()

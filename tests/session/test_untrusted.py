@@ -250,7 +250,7 @@ def test_seconds_of_a_run() -> None:
 
 def test_seconds_of_the_making(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("intarsia.deadline.time.monotonic", lambda: now.__setitem__(0, now[0] + 40) or now[0])
+    monkeypatch.setattr("intarsia.model.run_timeout.time.monotonic", lambda: now.__setitem__(0, now[0] + 40) or now[0])
     with pytest.raises(RunTimeout, match=r"making the session takes over 60 s \('untrusted\.seconds'\)"):
         ort.InferenceSession(model(), untrusted())
 

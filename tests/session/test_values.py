@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import intarsia as ort
+from intarsia.ep.device import Device, DeviceTensor
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dtypes import DType
-from intarsia.partition.device import Device, DeviceTensor
-from intarsia.values import OrtValue
+from intarsia.values.ort_value import OrtValue
 
 AFFINE = "g (float[N,3] x) => (float[N,3] y, float[N,3] z) { y = Neg(x)  z = Abs(x) }"
 X = np.float32([[1, -2, 3]])

@@ -16,8 +16,8 @@ import onnx
 import pytest
 
 import intarsia as ort
-from intarsia import kept_weights
-from intarsia.direct import DirectModel
+from intarsia.cache import weight_store
+from intarsia.model.single_program_model import DirectModel
 
 pytest.importorskip("llvmlite", reason="programs are compiled with llvmlite")
 
@@ -78,7 +78,7 @@ def test_a_session_takes_over_from_the_last_one(model_file: Path, monkeypatch: p
     session = ort.InferenceSession(model_file)
     for _ in range(3):
         session = ort.InferenceSession(model_file)
-        monkeypatch.setattr(kept_weights, "block", lambda *_: None)  # nothing comes from the disk any more
+        monkeypatch.setattr(weight_store, "block", lambda *_: None)  # nothing comes from the disk any more
         assert is_warm(session)
         check(session)
 
@@ -94,7 +94,7 @@ def test_a_new_process_needs_no_compiler(model_file: Path, tmp_path: Path) -> No
     code = (
         "import sys, numpy, intarsia\n"
         f"session = intarsia.InferenceSession({str(model_file)!r})\n"
-        "heavy = {'onnx', 'llvmlite.binding', 'intarsia.ops.infer', 'intarsia.passes.optimizer'} & set(sys.modules)\n"
+        "heavy = {'onnx', 'llvmlite.binding', 'intarsia.ops.framework.infer', 'intarsia.passes.optimizer'} & set(sys.modules)\n"
         f"answer = session.run(None, {{'x': numpy.float32({X.tolist()})}})[0].tolist()\n"
         "print(type(session._model).__name__, sorted(heavy), answer)"
     )
@@ -188,9 +188,9 @@ def test_a_changed_file_is_read_anew(model_file: Path, make_model: Callable[...,
 
 def test_a_settled_file_is_not_hashed_again(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
-    monkeypatch.setattr("intarsia.warm.time", type("Clock", (), {"time": staticmethod(lambda: now + 60)}))
+    monkeypatch.setattr("intarsia.model.warm_start.time", type("Clock", (), {"time": staticmethod(lambda: now + 60)}))
     ort.InferenceSession(model_file)
-    monkeypatch.setattr("intarsia.warm.file_key", lambda _path: pytest.fail("the file was read"))
+    monkeypatch.setattr("intarsia.model.warm_start.file_key", lambda _path: pytest.fail("the file was read"))
     assert is_warm(ort.InferenceSession(model_file))
 
 
@@ -296,7 +296,7 @@ def test_what_is_not_kept_says_why(
     branches = """g (bool c, float[A] x) => (float[B] y) { y = If(c) <
         then_branch = t () => (float[C] a) { a = Concat<axis = 0>(x, x) },
         else_branch = e () => (float[D] b) { b = Neg(x) }> }"""
-    monkeypatch.setattr("intarsia.warm.logger.isEnabledFor", lambda _level: True)
+    monkeypatch.setattr("intarsia.model.warm_start.logger.isEnabledFor", lambda _level: True)
     with caplog.at_level("DEBUG", "intarsia.cache"):
         for _ in range(2):
             assert not is_warm(ort.InferenceSession(make_model(branches).SerializeToString()))
@@ -319,9 +319,9 @@ def test_a_growing_loop_is_kept(make_model: Callable[..., onnx.ModelProto]) -> N
 
 
 def test_a_large_model_is_written_by_a_thread(model_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("intarsia.warm._LARGE_NBYTES", 16)
+    monkeypatch.setattr("intarsia.model.warm_start._LARGE_NBYTES", 16)
     now = model_file.stat().st_ctime
-    monkeypatch.setattr("intarsia.warm.time", type("Clock", (), {"time": staticmethod(lambda: now)}))
+    monkeypatch.setattr("intarsia.model.warm_start.time", type("Clock", (), {"time": staticmethod(lambda: now)}))
     assert not is_warm(ort.InferenceSession(model_file))
     join_writers()
     assert not is_warm(ort.InferenceSession(model_file)), "a large file that changed just now would have to be read"
@@ -336,18 +336,18 @@ def test_a_large_model_is_written_by_a_thread(model_file: Path, monkeypatch: pyt
 def test_a_file_replaced_while_the_session_was_made_is_not_mistaken(
     make_model: Callable[..., onnx.ModelProto], model_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from intarsia import prepare
+    from intarsia.model import load_and_optimize
 
-    original = prepare.load_model
+    original = load_and_optimize.load_model
 
     def load_then_replace(*arguments: object) -> object:
         graph = original(*arguments)
         assert all(c.numpy() is not None for c in graph.constants.values())
         model_file.write_bytes(make_model(MLP.replace("{-1, 1}", "{-9, 9}")).SerializeToString())
-        monkeypatch.setattr(prepare, "load_model", original)
+        monkeypatch.setattr(load_and_optimize, "load_model", original)
         return graph
 
-    monkeypatch.setattr(prepare, "load_model", load_then_replace)
+    monkeypatch.setattr(load_and_optimize, "load_model", load_then_replace)
     ort.InferenceSession(model_file)
     session = ort.InferenceSession(model_file)
     np.testing.assert_allclose(session.run(None, {"x": X})[0], np.maximum(X @ W + np.float32([-9, 9]), 0))

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import intarsia as ort
-from intarsia.providers.cpu import saved
+from intarsia.providers.cpu.program import serialize
 from intarsia.runtime.read_ahead import Spans
 
 pytest.importorskip("llvmlite", reason="programs are compiled with llvmlite")
@@ -45,7 +45,7 @@ FEED = {"ids": np.int64([3, 4000]), "x": np.ones((2, 512), np.float32), "c": np.
 
 def test_what_a_model_reads_whole(lookup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Spans] = []
-    monkeypatch.setattr(saved, "begin", lambda _, spans: found.append(spans))
+    monkeypatch.setattr(serialize, "begin", lambda _, spans: found.append(spans))
     expected = ort.InferenceSession(lookup.read_bytes()).run(None, FEED)
     assert not found, "a session that was not from the cache has its weights in memory"
     results = ort.InferenceSession(lookup.read_bytes()).run(None, FEED)
@@ -59,7 +59,7 @@ def test_what_a_model_reads_whole(lookup: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_it_can_be_turned_off(lookup: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Spans] = []
-    monkeypatch.setattr(saved, "begin", lambda _, spans: found.append(spans))
+    monkeypatch.setattr(serialize, "begin", lambda _, spans: found.append(spans))
     options = ort.SessionOptions()
     options.add_session_config_entry("session.read_ahead", "0")
     for _ in range(2):

@@ -11,9 +11,9 @@ import onnx.checker
 import onnx.defs
 import pytest
 
+from intarsia.ep.provider import ExecutionProvider, Support
 from intarsia.errors import EPFail, InvalidArgument
 from intarsia.graph.model import Graph, Node
-from intarsia.partition.provider import ExecutionProvider, Support
 from intarsia.testing.faults import FaultInjectingExecutionProvider, FaultOptions
 from intarsia.testing.node_sweep import difference, model, sweep
 from intarsia.testing.node_table import operators

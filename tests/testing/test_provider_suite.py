@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from intarsia.device import opencl, webgpu
+from intarsia.ep.provider import DataTransfer, Device, DeviceTensor, ExecutionProvider, Program, Support
 from intarsia.errors import InvalidArgument
-from intarsia.partition.provider import DataTransfer, Device, DeviceTensor, ExecutionProvider, Program, Support
 from intarsia.providers.reference import ReferenceExecutionProvider
 from intarsia.testing.cases import cases, difference, sample
 from intarsia.testing.faults import FaultInjectingExecutionProvider, FaultTransfer, Memory

@@ -8,11 +8,11 @@ from typing import Any
 from onnx.backend.base import Backend, namedtupledict
 
 from intarsia.backend.backend_rep import RUN_OPTIONS, IntarsiaBackendRep
-from intarsia.device_info import get_device
+from intarsia.compat.device_info import get_device
 from intarsia.errors import EPFail, InvalidArgument
-from intarsia.options import RunOptions, SessionOptions
+from intarsia.options.session_options import RunOptions, SessionOptions
 from intarsia.providers.registry import CPU, get_available_providers, load_provider
-from intarsia.session import InferenceSession
+from intarsia.session.inference_session import InferenceSession
 
 SESSION_OPTIONS = frozenset(SessionOptions.PROPERTIES) - {
     "enable_profiling",

@@ -8,8 +8,8 @@ from typing import Any
 from onnx.backend.base import BackendRep
 
 from intarsia.errors import InvalidArgument
-from intarsia.options import RunOptions
-from intarsia.session import InferenceSession
+from intarsia.options.session_options import RunOptions
+from intarsia.session.inference_session import InferenceSession
 
 RUN_OPTIONS = frozenset({"log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches"})
 """Properties of `RunOptions` that may be given as keywords."""

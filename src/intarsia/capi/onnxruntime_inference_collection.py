@@ -6,14 +6,14 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from intarsia.binding import IOBinding
 from intarsia.errors import InvalidArgument
-from intarsia.lora import AdapterFormat
-from intarsia.model_compiler import ModelCompiler
-from intarsia.ort_device import OrtDevice, check_device_type
-from intarsia.session import InferenceSession
-from intarsia.sparse import SparseTensor
-from intarsia.values import OrtValue, copy_tensors
+from intarsia.session.inference_session import InferenceSession
+from intarsia.session.io_binding import IOBinding
+from intarsia.session.model_compiler import ModelCompiler
+from intarsia.values.lora import AdapterFormat
+from intarsia.values.ort_device import OrtDevice, check_device_type
+from intarsia.values.ort_value import OrtValue, copy_tensors
+from intarsia.values.sparse_tensor import SparseTensor
 
 Session = InferenceSession
 

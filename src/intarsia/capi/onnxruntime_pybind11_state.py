@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 _ELSEWHERE = {
-    "SparseBlockSparseView": "sparse",
-    "SparseCooView": "sparse",
-    "SparseCsrView": "sparse",
-    "get_hardware_device_ep_incompatibility_details": "ep_devices",
-    "is_dlpack_uint8_tensor": "process",
-    "get_compatibility_info_from_model": "model_compiler",
-    "get_compatibility_info_from_model_bytes": "model_compiler",
-    "get_model_compatibility_for_ep_devices": "model_compiler",
-    "SessionObjectInitializer": "capi.low_level",
-    "get_default_session_options": "capi.low_level",
-    "get_session_initializer": "capi.low_level",
-    "quantize_matmul_2bits": "weight_packing",
-    "quantize_matmul_4bits": "weight_packing",
-    "quantize_matmul_8bits": "weight_packing",
-    "quantize_matmul_bnb4": "weight_packing",
-    "quantize_qdq_matmul_2bits": "weight_packing",
-    "quantize_qdq_matmul_4bits": "weight_packing",
+    "SparseBlockSparseView": "values.sparse_tensor",
+    "SparseCooView": "values.sparse_tensor",
+    "SparseCsrView": "values.sparse_tensor",
+    "get_hardware_device_ep_incompatibility_details": "options.ep_devices",
+    "is_dlpack_uint8_tensor": "session.process_settings",
+    "get_compatibility_info_from_model": "session.model_compiler",
+    "get_compatibility_info_from_model_bytes": "session.model_compiler",
+    "get_model_compatibility_for_ep_devices": "session.model_compiler",
+    "SessionObjectInitializer": "session.low_level_session",
+    "get_default_session_options": "session.low_level_session",
+    "get_session_initializer": "session.low_level_session",
+    "quantize_matmul_2bits": "compat.weight_packing",
+    "quantize_matmul_4bits": "compat.weight_packing",
+    "quantize_matmul_8bits": "compat.weight_packing",
+    "quantize_matmul_bnb4": "compat.weight_packing",
+    "quantize_qdq_matmul_2bits": "compat.weight_packing",
+    "quantize_qdq_matmul_4bits": "compat.weight_packing",
 }
 """Names that the package's root does not have -> the module that defines them."""
 
@@ -43,10 +43,10 @@ set_default_logger_verbosity set_global_thread_pool_sizes set_seed unregister_ex
 
 _RENAMED = {
     "RuntimeException": ("errors", "IntarsiaError"),
-    "InferenceSession": ("capi.low_level", "LowLevelSession"),
-    "ModelCompiler": ("model_compiler", "LowLevelModelCompiler"),
-    "kNextPowerOfTwo": ("enums", "ArenaExtendStrategy.kNextPowerOfTwo"),
-    "kSameAsRequested": ("enums", "ArenaExtendStrategy.kSameAsRequested"),
+    "InferenceSession": ("session.low_level_session", "LowLevelSession"),
+    "ModelCompiler": ("session.model_compiler", "LowLevelModelCompiler"),
+    "kNextPowerOfTwo": ("values.ort_enums", "ArenaExtendStrategy.kNextPowerOfTwo"),
+    "kSameAsRequested": ("values.ort_enums", "ArenaExtendStrategy.kSameAsRequested"),
 }
 
 __all__ = [*_NAMES, *_ELSEWHERE, *_RENAMED]  # noqa: PLE0604 # names are listed once, above

@@ -61,8 +61,8 @@ Dims = Annotated[list[str] | None, typer.Option("--dim", "-d", help="Size of a s
 
 def _register_operators(sources: list[str] | None) -> list[str] | None:
     if sources:
-        from intarsia.operators.library import records_of
-        from intarsia.ops.layers import PROCESS
+        from intarsia.custom_ops.library import records_of
+        from intarsia.ops.framework.registry_scopes import PROCESS
 
         for source in sources:
             PROCESS.add(records_of(source))

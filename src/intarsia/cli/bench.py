@@ -15,8 +15,8 @@ from intarsia.cli.show import errors, note, screen, table, working
 from intarsia.cli.timing import PEERS, Runner, Timing, intarsia_runner, interleave, largest_difference, peer_runner
 from intarsia.errors import UnknownOption, nearest
 from intarsia.graph.load import load
-from intarsia.records import dataclass
-from intarsia.signature import NodeArg
+from intarsia.lazy_dataclass import dataclass
+from intarsia.model.signature import NodeArg
 
 _HEAVIEST = 15
 _PROFILE_MS = 3000.0
@@ -68,7 +68,7 @@ def report_roofline(
     config: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Measure the machine's peaks and print the model's share of them, and that of its heaviest steps."""
-    from intarsia.profile_report import roofline_cells
+    from intarsia.reports.profile_report import roofline_cells
     from intarsia.runtime.roofline import roofline
 
     with working("measuring the machine"):

@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from intarsia.cache_listing import KINDS, by_kind, warm_starts
+from intarsia.cache.disk_cache import DiskCache, cache_enabled, get_cache
 from intarsia.cli.feeds import FeedOptions, build_feeds, parse_dims
 from intarsia.cli.run import open_session
 from intarsia.cli.show import note, print_json, screen, shown, table
-from intarsia.codegen.cache import DiskCache, cache_enabled, get_cache
 from intarsia.errors import Fail, InvalidArgument
+from intarsia.reports.cache_listing import KINDS, by_kind, warm_starts
 
 app = typer.Typer(help="Look at, check, shrink or empty the cache of compiled kernels.", no_args_is_help=True)
 
@@ -86,7 +86,7 @@ def warm_cache(
             session.run(None, build_feeds(session.get_inputs(), [], FeedOptions(parse_dims(dim or []))).arrays)
             screen.print(f"{shown(str(model))}: sessions start from the cache", highlight=False, soft_wrap=True)
     else:
-        from intarsia.common_kernels import compile_common
+        from intarsia.cli.precompile import compile_common
 
         count = compile_common(lambda name: note(f"compiling {name}"))
         screen.print(f"{count} kernels compiled", highlight=False)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from intarsia.check import ERROR, check_model
 from intarsia.cli.show import note, print_json, screen, table
-from intarsia.ops.missing import HOW_TO_ADD
+from intarsia.ops.framework.missing_operators import HOW_TO_ADD
+from intarsia.reports.model_check import ERROR, check_model
 
 _WORDS = {
     "model": "the model cannot be read",

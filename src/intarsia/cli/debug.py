@@ -14,7 +14,7 @@ from intarsia.cli.show import note, screen, working
 from intarsia.debug import compare_providers, reduce_model
 from intarsia.debug.reduce import providers_differ
 from intarsia.errors import InvalidArgument
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

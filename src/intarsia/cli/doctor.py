@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.markup import escape
 
 from intarsia.cli.show import print_json, screen, working
-from intarsia.diagnosis import doctor
+from intarsia.reports.doctor import doctor
 
 
 def examine(as_json: bool) -> bool:

@@ -9,8 +9,8 @@ from intarsia.cli.feeds import FeedOptions, build_feeds
 from intarsia.cli.run import open_session
 from intarsia.cli.show import note, plain, working
 from intarsia.errors import UnknownOption, nearest
+from intarsia.graph.formats.atomic_write import replace_text
 from intarsia.graph.load import load
-from intarsia.graph.replaced_file import replace_text
 
 PROGRAM_STAGES = ("kernels", "source", "plan")  # what programs describe
 STAGES = ("graph", "optimized", "partition", *PROGRAM_STAGES)

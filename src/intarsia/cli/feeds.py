@@ -12,7 +12,7 @@ import numpy as np
 
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
 from intarsia.graph.dtypes import DType
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
 
 PICTURES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"))
 FORMS = "FILE.npy, FILE.npz[:KEY], a picture, @random[:LOW:HIGH], @zeros, @ones, or a JSON literal such as [[1, 2]]"

@@ -11,7 +11,7 @@ from rich.markup import escape
 from intarsia.cli.feeds import FeedOptions, build_feeds
 from intarsia.cli.run import open_session
 from intarsia.cli.show import note, print_json, screen, working
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from intarsia.cli.show import note, table
-from intarsia.diagnosis import is_installed, obstacle
 from intarsia.providers.field import KNOWN_ELSEWHERE
 from intarsia.providers.registry import ENTRY_POINT_GROUP, get_all_providers, load_provider
+from intarsia.reports.doctor import is_installed, obstacle
 
 
 def list_providers() -> None:

@@ -15,8 +15,8 @@ import intarsia
 from intarsia.cli.feeds import FeedOptions, build_feeds
 from intarsia.cli.show import compiling, describe_value, format_value, note, screen, top_scores, working
 from intarsia.errors import InvalidArgument
-from intarsia.graph.replaced_file import not_written, replace_file, replace_files
-from intarsia.records import dataclass
+from intarsia.graph.formats.atomic_write import not_written, replace_file, replace_files
+from intarsia.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

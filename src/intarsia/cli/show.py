@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from intarsia.graph.progress import LoadProgress
-from intarsia.options import SessionOptions
-from intarsia.visible import visible, visible_lines
+from intarsia.options.session_options import SessionOptions
+from intarsia.printable import visible, visible_lines
+from intarsia.progress import LoadProgress
 
 
 class _Terminal(Console):

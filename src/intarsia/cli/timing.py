@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.errors import UnknownOption, nearest
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
 
 BURST_SECONDS = 0.05
 _LOOK_SECONDS = 0.004

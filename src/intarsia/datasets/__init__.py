@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from intarsia.errors import NoSuchFile, nearest
-from intarsia.graph.replaced_file import replace_file
+from intarsia.graph.formats.atomic_write import replace_file
 
 if TYPE_CHECKING:
     import onnx
@@ -27,7 +27,7 @@ def get_example(name: str) -> str:
     """
     if name not in _EXAMPLES:
         raise NoSuchFile(f"Unable to find example {name!r}; {nearest(str(name), _EXAMPLES)}")
-    from intarsia.codegen.cache import cache_directory, make_folder
+    from intarsia.cache.disk_cache import cache_directory, make_folder
 
     data = _EXAMPLES[name]().SerializeToString()
     try:

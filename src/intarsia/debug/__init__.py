@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from intarsia.debug.compare import Comparison, compare_providers
-from intarsia.debug.finite import NonFinite, first_nonfinite
 from intarsia.debug.reduce import Reduced, reduce_model
-from intarsia.debug.taps import Tapped, tappable
+from intarsia.reports.nonfinite import NonFinite, first_nonfinite
+from intarsia.reports.taps import Tapped, tappable
 
 __all__ = [
     "Comparison", "NonFinite", "Reduced", "Tapped", "compare_providers", "first_nonfinite", "reduce_model", "tappable",

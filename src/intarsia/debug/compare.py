@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.debug.taps import tappable
 from intarsia.errors import InvalidArgument
-from intarsia.records import dataclass
-from intarsia.session import InferenceSession
-from intarsia.visible import visible
+from intarsia.lazy_dataclass import dataclass
+from intarsia.printable import visible
+from intarsia.reports.taps import tappable
+from intarsia.session.inference_session import InferenceSession
 
 Providers = str | Sequence[Any]
 

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from intarsia.debug.compare import difference
-from intarsia.debug.taps import tappable
 from intarsia.errors import IntarsiaError, InvalidArgument
 from intarsia.graph.dtypes import DType
+from intarsia.graph.formats.atomic_write import replace_files
 from intarsia.graph.model import Graph, TensorType, Value
-from intarsia.graph.replaced_file import replace_files
 from intarsia.graph.save import to_model_bytes
-from intarsia.records import dataclass
-from intarsia.session import InferenceSession
+from intarsia.lazy_dataclass import dataclass
+from intarsia.reports.taps import tappable
+from intarsia.session.inference_session import InferenceSession
 
 Feed = Mapping[str, np.ndarray]
 Fails = Callable[[bytes, Feed], bool]

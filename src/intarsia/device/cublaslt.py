@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from intarsia.codegen.clike.library import MatrixProduct
-from intarsia.codegen.clike.views import View
+from intarsia.codegen.clike.vendor_libraries.calls import MatrixProduct
+from intarsia.codegen.clike.vendor_libraries.strided_views import View
 from intarsia.device.libraries import LibraryProgram, NotOfferedError, offset_nbytes
 from intarsia.device.nvidia_libraries import LibraryMissingError, Signature, Wanted, load, version_text
 from intarsia.graph.dtypes import DType

@@ -10,16 +10,16 @@ import os
 from typing import Any, ClassVar
 
 from intarsia.codegen.clike import Cuda, Limits
-from intarsia.codegen.clike.cuda import TENSOR_CORES
+from intarsia.codegen.clike.dialects.cuda import TENSOR_CORES
 from intarsia.device import forking, nvrtc
 from intarsia.device.cuda_libraries import CudaLibraries, LibraryOptions
 from intarsia.device.driver import Answer, Driver
 from intarsia.device.gpu import no_such_device
 from intarsia.device.opened import OpenDevices
 from intarsia.device.streams import Setup, StreamDevice
+from intarsia.ep.device import Device
 from intarsia.errors import EPFail
 from intarsia.graph.dtypes import DType
-from intarsia.partition.device import Device
 
 __all__ = ["CudaDevice", "CudaDriver", "LibraryOptions", "Setup", "count", "described", "missing", "open_device"]
 

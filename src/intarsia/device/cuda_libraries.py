@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from intarsia.codegen.clike.library import Attention, Call, Choice, MatrixProduct, text
-from intarsia.codegen.clike.views import View
+from intarsia.codegen.clike.vendor_libraries.calls import Attention, Call, Choice, MatrixProduct, text
+from intarsia.codegen.clike.vendor_libraries.strided_views import View
 from intarsia.device import cublaslt, cudnn, cudnn_calls
 from intarsia.device.cublaslt import CublasLt
 from intarsia.device.cudnn import Cudnn
 from intarsia.device.libraries import LibraryProgram, NotOfferedError
 from intarsia.device.nvidia_libraries import LibraryMissingError, located
 from intarsia.errors import OutOfMemory
-from intarsia.records import dataclass
-from intarsia.visible import get_logger
+from intarsia.lazy_dataclass import dataclass
+from intarsia.printable import get_logger
 
 if TYPE_CHECKING:
     from intarsia.device.streams import StreamDevice
@@ -44,7 +44,7 @@ class LibraryOptions:
 
 
 class CudaLibraries:
-    """What `codegen.clike.library.Libraries` asks, for a device.
+    """What `codegen.clike.vendor_libraries.calls.Libraries` asks, for a device.
 
     Args:
         most: CUDA version of the driver.

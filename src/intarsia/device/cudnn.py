@@ -17,7 +17,7 @@ from typing import Any
 from intarsia.device.libraries import NotOfferedError
 from intarsia.device.nvidia_libraries import LibraryMissingError, Signature, Wanted, load, version_text
 from intarsia.graph.dtypes import DType
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
 
 PACKAGES = {13: "nvidia-cudnn-cu13", 12: "nvidia-cudnn-cu12"}
 WANTED = Wanted("cuDNN", "cudnn", PACKAGES, {13: 9, 12: 9})

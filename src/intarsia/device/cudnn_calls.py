@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.clike.library import Attention, Convolution, operands
-from intarsia.codegen.clike.views import View
+from intarsia.codegen.clike.vendor_libraries.calls import Attention, Convolution, operands
+from intarsia.codegen.clike.vendor_libraries.strided_views import View
 from intarsia.device.cudnn import (
     Cudnn,
     Descriptor,

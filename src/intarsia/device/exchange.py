@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from intarsia.codegen.clike.kinds import SEVERAL_IN_A_BYTE
+from intarsia.codegen.clike.storage_types import SEVERAL_IN_A_BYTE
 from intarsia.device.gpu import ALIGNMENT, Gpu, Memory, Slice
 from intarsia.device.memory import gpu_of, gpu_that_has
+from intarsia.ep.device import DeviceTensor
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dtypes import DType
-from intarsia.partition.device import DeviceTensor
 
 KINDS = {"cuda": 2, "opencl": 4, "rocm": 10}
 """Kinds of devices -> DLDeviceType."""

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.clike.dialect import Dialect
-from intarsia.codegen.clike.kinds import SEVERAL_IN_A_BYTE, stored_nbytes
+from intarsia.codegen.clike.dialects.dialect import Dialect
 from intarsia.codegen.clike.schedules import Kernel
+from intarsia.codegen.clike.storage_types import SEVERAL_IN_A_BYTE, stored_nbytes
 from intarsia.device import forking
+from intarsia.ep.device import DataTransfer, Device, DeviceTensor
 from intarsia.errors import EPFail, OutOfMemory
 from intarsia.graph.dtypes import DType
-from intarsia.graph.tensor import pack_bits, unpack_bits
-from intarsia.partition.device import DataTransfer, Device, DeviceTensor
-from intarsia.records import dataclass
+from intarsia.graph.formats.tensor_proto import pack_bits, unpack_bits
+from intarsia.lazy_dataclass import dataclass
 
 ALIGNMENT = 256
 """Where values may begin in a buffer, on every device."""

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from intarsia import forks
 from intarsia.device.libraries import LibraryProgram
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
-from intarsia.records import dataclass
-from intarsia.visible import get_logger
+from intarsia.lazy_dataclass import dataclass
+from intarsia.machine import fork_safety
+from intarsia.printable import get_logger
 
 if TYPE_CHECKING:
     from intarsia.device.streams import Call, StreamDevice
@@ -196,7 +196,7 @@ class Graphs:
         self.gpu, self.asked = gpu, asked
         self._kept: OrderedDict[int, weakref.ref[Stretch]] = OrderedDict()
         self._said: dict[tuple[str, str], None] = {}
-        self._lock = forks.lock()
+        self._lock = fork_safety.lock()
         gpu.graph_keepers.add(self)
 
     @property

@@ -14,8 +14,8 @@ from intarsia.device.driver import Answer, Driver
 from intarsia.device.gpu import no_such_device
 from intarsia.device.opened import OpenDevices
 from intarsia.device.streams import Setup, StreamDevice
+from intarsia.ep.device import Device
 from intarsia.errors import EPFail
-from intarsia.partition.device import Device
 
 _NON_BLOCKING, _NO_TIMING = 1, 2
 _NO_DEVICE = 100

@@ -6,7 +6,7 @@ import ctypes
 import functools
 from typing import Any
 
-from intarsia.codegen.cache import cached, content_key
+from intarsia.cache.disk_cache import cached, content_key
 from intarsia.device.rocm_libraries import library
 from intarsia.errors import EPFail
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.clike.library import Call
+from intarsia.codegen.clike.vendor_libraries.calls import Call
 
 
 class NotOfferedError(Exception):
@@ -31,6 +31,6 @@ class LibraryProgram:
 
 def offset_nbytes(call: Call) -> list[int]:
     """How many bytes behind its value's begin each operand of a call begins."""
-    from intarsia.codegen.clike.library import operands
+    from intarsia.codegen.clike.vendor_libraries.calls import operands
 
     return [view.offset * view.dtype.numpy.itemsize for _, view in operands(call)]

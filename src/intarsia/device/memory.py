@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia.ep.device import DeviceTensor
 from intarsia.errors import EPFail, InvalidArgument
 from intarsia.graph.dtypes import DType
-from intarsia.partition.device import DeviceTensor
 
 if TYPE_CHECKING:
     from intarsia.device.gpu import Gpu
@@ -60,7 +60,7 @@ def put_on_device(array: np.ndarray, kind: str, index: int) -> DeviceTensor:
 
 def room_on_device(dtype: DType, shape: tuple[int, ...], kind: str, index: int) -> DeviceTensor:
     """A tensor on a device, its elements not set."""
-    from intarsia.codegen.clike.kinds import stored_nbytes
+    from intarsia.codegen.clike.storage_types import stored_nbytes
     from intarsia.device.gpu import Slice
 
     gpu = gpu_of(kind, index)

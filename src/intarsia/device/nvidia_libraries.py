@@ -14,7 +14,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
 
 Signature = tuple[Any, tuple[Any, ...]]
 """Of a function: its result's type and its arguments'."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from intarsia.codegen.cache import cached, content_key
+from intarsia.cache.disk_cache import cached, content_key
 from intarsia.errors import EPFail
 
 INSTALL = "pip install 'intarsia[cuda]'"

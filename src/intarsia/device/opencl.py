@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from intarsia.codegen.cache import content_key, get_cache
+from intarsia.cache.disk_cache import content_key, get_cache
 from intarsia.codegen.clike import GPU, PROCESSOR, Kernel, Limits, OpenCl
 from intarsia.device import forking
 from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice, no_such_device
 from intarsia.device.opened import OpenDevices
+from intarsia.ep.device import Device
 from intarsia.errors import DeviceLost, EPFail, InvalidArgument, OutOfMemory
-from intarsia.partition.device import Device
-from intarsia.records import dataclass
-from intarsia.visible import get_logger
+from intarsia.lazy_dataclass import dataclass
+from intarsia.printable import get_logger
 
 INSTALL = "install the package pyopencl: pip install 'intarsia[opencl]'"
 _SYSTEM_VENDORS = Path("/etc/OpenCL/vendors")

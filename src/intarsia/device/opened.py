@@ -6,9 +6,9 @@ from collections.abc import Callable, ItemsView, ValuesView
 from operator import attrgetter
 from typing import Generic, TypeVar
 
-from intarsia import forks
 from intarsia.device import forking
 from intarsia.errors import EPFail
+from intarsia.machine import fork_safety
 
 Key = TypeVar("Key")
 Opened = TypeVar("Opened")
@@ -26,7 +26,7 @@ class OpenDevices(Generic[Key, Opened]):
     def __init__(self, kind: str, title: str, lost: Callable[[Opened], object] = attrgetter("lost")) -> None:
         self._kind, self._title, self._lost = kind, title, lost
         self._devices: dict[Key, Opened] = {}
-        self._lock = forks.lock()
+        self._lock = fork_safety.lock()
 
     def get(self, key: Key, missing: Callable[[], str], make: Callable[[], Opened]) -> Opened:
         """The device, opened by `make` where it is not open yet or was lost.

@@ -22,10 +22,10 @@ from intarsia.device.driver import Driver
 from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice
 from intarsia.device.graphs import USE, Graphs
 from intarsia.device.libraries import LibraryProgram
+from intarsia.ep.device import Device
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
-from intarsia.partition.device import Device
-from intarsia.records import dataclass
-from intarsia.visible import get_logger
+from intarsia.lazy_dataclass import dataclass
+from intarsia.printable import get_logger
 
 _logger = get_logger("intarsia")
 _BLOCKS, _BLOCK_NBYTES = 4, 1 << 20

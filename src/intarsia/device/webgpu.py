@@ -14,8 +14,8 @@ from intarsia.codegen.clike import GPU, PROCESSOR, Kernel, Limits, Wgsl
 from intarsia.device import forking
 from intarsia.device.gpu import ALIGNMENT, DeviceLimits, Gpu, Launch, Slice, no_such_device
 from intarsia.device.opened import OpenDevices
+from intarsia.ep.device import Device
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
-from intarsia.partition.device import Device
 
 _FEATURES = ("shader-int64", "shader-f64", "timestamp-query")
 _LIMITS = (

@@ -13,10 +13,14 @@ from typing import Any
 import numpy as np
 
 from intarsia.errors import InvalidGraph, InvalidModelError, InvalidProtobuf, NoGraph
-from intarsia.graph.attribute import AttributeReader
 from intarsia.graph.dtypes import DType
-from intarsia.graph.external import ExternalFiles
-from intarsia.graph.file_bytes import FileBytes
+from intarsia.graph.formats.attribute_proto import AttributeReader
+from intarsia.graph.formats.external_data import ExternalFiles
+from intarsia.graph.formats.file_bytes import FileBytes
+from intarsia.graph.formats.model_source import ModelSource, Source, is_model_proto, is_ort_format, open_source, recognise
+from intarsia.graph.formats.protobuf_wire import MAX_DEPTH, Buffer, Span, fields, located_fields, place, region, signed, text
+from intarsia.graph.formats.tensor_proto import StoredTensor, add_constant, densified, read_entry, read_sparse, read_tensor
+from intarsia.graph.formats.type_proto import TypeReader
 from intarsia.graph.model import (
     DEFAULT_DOMAIN,
     Constant,
@@ -31,10 +35,6 @@ from intarsia.graph.model import (
     opset_import,
 )
 from intarsia.graph.order import sorted_nodes
-from intarsia.graph.source import ModelSource, Source, is_model_proto, is_ort_format, open_source, recognise
-from intarsia.graph.tensor import StoredTensor, add_constant, densified, read_entry, read_sparse, read_tensor
-from intarsia.graph.types import TypeReader
-from intarsia.graph.wire import MAX_DEPTH, Buffer, Span, fields, located_fields, place, region, signed, text
 
 # The newest IR version of the onnx package that this reader was written against (onnx 1.23: IR 14, opset 28). Newer
 # ones may change what fields mean, so they are refused rather than misread.
@@ -77,7 +77,7 @@ def load(
 
 def _read(source: Source, left_out: dict[str, Constant], files: ExternalFiles) -> Graph:
     if is_ort_format(source.buffer):
-        from intarsia.graph.ort_format import read_ort_format
+        from intarsia.graph.formats.ort_format import read_ort_format
 
         buffer = source.buffer
         if isinstance(buffer, FileBytes) and len(buffer) <= _WHOLE_ORT_NBYTES:

@@ -18,7 +18,7 @@ import numpy as np
 from intarsia.errors import InvalidModelError
 from intarsia.graph.dims import Shape, format_shape
 from intarsia.graph.dtypes import DType
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
 
 DEFAULT_DOMAIN = ""
 _MOST_VERSIONS = 1 << 31
@@ -236,7 +236,7 @@ class Node:
     origin: tuple[str, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)
     widened_from: DType | None = None
-    traced: Any = field(default=None, repr=False, compare=False)  # what `ops.infer` last found for it
+    traced: Any = field(default=None, repr=False, compare=False)  # what `ops.framework.infer` last found for it
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "traced": None}

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.errors import InvalidArgument
-from intarsia.graph import attribute as kinds
 from intarsia.graph.dims import Dim, written_name
 from intarsia.graph.dtypes import DType
+from intarsia.graph.formats import attribute_proto as kinds
+from intarsia.graph.formats.atomic_write import Write, replace_files
+from intarsia.graph.formats.protobuf_wire import Message
+from intarsia.graph.formats.tensor_proto import pack_bits
 from intarsia.graph.model import (
     Attribute,
     AttributeRef,
@@ -31,10 +34,7 @@ from intarsia.graph.model import (
     Value,
     ValueType,
 )  # fmt: skip
-from intarsia.graph.replaced_file import Write, replace_files
-from intarsia.graph.tensor import pack_bits
-from intarsia.graph.wire import Message
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import onnx

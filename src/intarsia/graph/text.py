@@ -8,7 +8,7 @@ import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Attribute, AttributeRef, Constant, Function, Graph, Node, SparseTensor, Value, ValueType
-from intarsia.visible import visible
+from intarsia.printable import visible
 
 _SHOWN_ELEMENTS = 8  # of tensors and lists; longer ones are summarised
 _SHOWN_CHARACTERS = 80  # of strings

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument, NoSuchFile
-from intarsia.graph.replaced_file import not_written, replace_file
+from intarsia.graph.formats.atomic_write import not_written, replace_file
 
 FOLDER = "shared_assets"
 GRACE_SECONDS = 60

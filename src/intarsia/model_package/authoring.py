@@ -8,12 +8,12 @@ import os
 from pathlib import Path
 from typing import Any, Self
 
-from intarsia.enums import ModelPackageWriteMode
 from intarsia.errors import Fail, InvalidArgument, WrongType
 from intarsia.model_package import assets, json_text, schema
 from intarsia.model_package.paths import is_asset_uri, is_below
 from intarsia.model_package.saving import check_dense, check_variant, inlined, live_folders, manifest_of, saved_as
 from intarsia.model_package.schema import Component, Contents
+from intarsia.values.ort_enums import ModelPackageWriteMode
 
 
 def text_argument(value: Any, where: str) -> str:

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intarsia.enums import OrtCompiledModelCompatibility
 from intarsia.errors import EPFail, Fail, InvalidArgument, NotFound, UnknownOption, WrongType, nearest
 from intarsia.log import logger
 from intarsia.model_package import json_text, schema
 from intarsia.model_package.authoring import path_argument, text_argument
 from intarsia.model_package.schema import Component, Contents
-from intarsia.options import SessionOptions
+from intarsia.options.session_options import SessionOptions
+from intarsia.values.ort_enums import OrtCompiledModelCompatibility
 
 if TYPE_CHECKING:
-    from intarsia.capi.low_level import LowLevelSession
-    from intarsia.session import InferenceSession
+    from intarsia.session.inference_session import InferenceSession
+    from intarsia.session.low_level_session import LowLevelSession
 
 _CPU = "CPUExecutionProvider"
 _OWN_ENTRY = "ort"
@@ -204,7 +204,7 @@ class ModelPackageComponentContext:
             Fail: the variant names no model file.
             As `InferenceSession`.
         """
-        from intarsia.session import InferenceSession
+        from intarsia.session.inference_session import InferenceSession
 
         if sess_options is not None and not isinstance(sess_options, SessionOptions):
             raise WrongType(f"sess_options: expected SessionOptions or None, got {type(sess_options).__name__}")
@@ -319,7 +319,7 @@ def _fitting(component: Component, provider: str, reasons: list[str]) -> dict[st
             if missing:
                 reasons.append(f"{provider} does not work on this machine: {missing}")
                 return {}
-            from intarsia.ep_devices import _devices_of
+            from intarsia.options.ep_devices import _devices_of
 
             devices = _devices_of(kind)
         why, scores_here = _score(body, devices)
@@ -340,7 +340,7 @@ def _score(body: Mapping[str, Any], devices: Sequence[Any]) -> tuple[str, int]:
     text = body.get("compatibility_string")
     if not text or not fitting:
         return "", 0
-    from intarsia.model_compiler import get_model_compatibility_for_ep_devices
+    from intarsia.session.model_compiler import get_model_compatibility_for_ep_devices
 
     found = get_model_compatibility_for_ep_devices(fitting[:1], text)
     if found not in _SCORES:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import importlib
 
-from intarsia.ops.layers import in_force
-from intarsia.ops.registry import REGISTRY, Registry
+from intarsia.ops.framework.registry import REGISTRY, Registry
+from intarsia.ops.framework.registry_scopes import in_force
 
 FAMILIES = (
-    "elementwise", "activation", "convert", "logical", "reduction", "softmax", "shape", "slicing", "selection", "gather",
-    "matmul", "einsum", "normalization", "random", "nn", "pooling", "resize", "sampling", "detection", "recurrent", "quantize",
-    "attention", "control", "sequence", "signal", "text", "loss", "contrib_attention", "contrib", "channels_last", "integers",
-    "contrib_fused", "contrib_tensors", "contrib_text", "contrib_quantized", "contrib_quantized_lstm", "contrib_attn_lstm",
-    "contrib_blocks", "contrib_experts", "contrib_routing", "expert_parts", "contrib_packed", "contrib_positions",
-    "contrib_ragged", "contrib_generation", "contrib_beams", "linalg", "training", "gradient", "grouped_parts", "withdrawn",
+    "arithmetic.elementwise", "nn.activation", "tensor.convert", "arithmetic.logical", "arithmetic.reduction", "nn.softmax",
+    "tensor.shape", "tensor.slicing", "tensor.selection", "tensor.gather", "arithmetic.matmul", "arithmetic.einsum",
+    "nn.normalization", "tensor.random_tensors", "nn.conv", "nn.pooling", "nn.resize", "nn.sampling", "nn.detection",
+    "nn.recurrent", "tensor.quantize", "nn.attention", "control", "tensor.sequence", "arithmetic.signal", "text.strings",
+    "nn.loss", "contrib.attention", "contrib.embedding_and_blocks", "internal.channels_last", "internal.integers",
+    "contrib.fused", "contrib.tensors", "contrib.text", "contrib.qoperator", "contrib.dynamic_quantize_lstm",
+    "contrib.attn_lstm", "contrib.packed_blocks", "contrib.moe", "contrib.moe_router", "internal.moe_steps",
+    "contrib.packed_attention", "contrib.positions_and_states", "contrib.ragged_sequences", "contrib.greedy_search",
+    "contrib.beam_search", "arithmetic.linalg", "nn.optimizers", "internal.gradient", "internal.gqa_steps", "withdrawn",
     "ml.features", "ml.linear", "ml.categories", "ml.maps", "ml.trees", "ml.native",
 )  # fmt: skip
 

@@ -10,8 +10,8 @@ import numpy as np
 from intarsia.errors import IntarsiaError
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, SequenceType, TensorType, Value, ValueType
-from intarsia.ops.infer import VALUE_LIMIT, infer
-from intarsia.ops.registry import Registry
+from intarsia.ops.framework.infer import VALUE_LIMIT, infer
+from intarsia.ops.framework.registry import Registry
 
 
 def body_types(graph: Graph, given: Sequence[Any], around: Mapping[str, Any], registry: Registry) -> list[ValueType | None]:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.faults import next_trip
 from intarsia.graph.dims import Dim, Expr, dim_max, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, OptionalType, SequenceType, TensorType, ValueType
-from intarsia.kernel import lang as k
-from intarsia.machine import fits
-from intarsia.ops.registry import NodeContext, host_op
+from intarsia.machine.resources import fits
+from intarsia.ops.framework.registry import NodeContext, host_op
+from intarsia.primitives import lang as k
+from intarsia.run_status import next_trip
 
 Types = list[ValueType | None]
 _REASON = "runs a subgraph, as often as data says"

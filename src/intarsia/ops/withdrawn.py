@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from intarsia.graph.dims import Dim
-from intarsia.kernel import lang as k
-from intarsia.ops.activation import softplus_of
-from intarsia.ops.operands import in_float32
-from intarsia.ops.registry import op
-from intarsia.ops.slicing import slice_inputs
+from intarsia.ops.framework.operands import in_float32
+from intarsia.ops.framework.registry import op
+from intarsia.ops.nn.activation import softplus_of
+from intarsia.ops.tensor.slicing import slice_inputs
+from intarsia.primitives import lang as k
 
 Tensor = k.Tensor
 _WITHDRAWN = 10

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from intarsia.ep.capability import KernelLookup
+from intarsia.ep.provider import ExecutionProvider
 from intarsia.errors import InvalidArgument, nearest
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops import registry
-from intarsia.ops.infer import infer
-from intarsia.partition.capability import KernelLookup
-from intarsia.partition.host_shapes import host_shape_nodes
+from intarsia.ops.framework.infer import infer
 from intarsia.partition.partition import answering
-from intarsia.partition.provider import ExecutionProvider
-from intarsia.passes.expand import EXPANSIONS, expand_nodes, expandable
+from intarsia.partition.shape_subgraphs import host_shape_nodes
+from intarsia.passes.graph.lower_opset import EXPANSIONS, expand_nodes, expandable
 
 FUSED = frozenset(EXPANSIONS) - {"Softmax"}
 """ONNX's operators that the optimizer makes of several nodes, and that can be written out again."""
@@ -93,7 +93,8 @@ def _offered(graph: Graph, provider: ExecutionProvider, taken: set[str]) -> set[
 
 
 def is_decomposable(graph: Graph, node: Node) -> bool:
-    """Whether `passes.expand` can write this node out: what the optimizer writes, and of models' own nodes what is like it."""
+    """Whether `passes.graph.lower_opset` can write this node out: what the optimizer writes, and of models' own nodes what is
+    like it."""
     if not expandable(graph, node):
         return False
     kinds = [kind if isinstance(kind := graph.type_of(name), TensorType) else None for name in node.inputs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

@@ -12,20 +12,19 @@ from contextlib import contextmanager
 from dataclasses import field
 from functools import cached_property
 
-from intarsia import errors
+from intarsia import errors, progress
+from intarsia.ep.capability import ComputeCapability, KernelLookup, Support
+from intarsia.ep.device import HOST, Device
+from intarsia.ep.provider import ExecutionProvider
 from intarsia.errors import EPFail, IntarsiaError, crashed
-from intarsia.graph import progress
 from intarsia.graph.model import Graph, Node, Value
+from intarsia.lazy_dataclass import dataclass
 from intarsia.partition import cost
-from intarsia.partition.capability import ComputeCapability, KernelLookup, Support
-from intarsia.partition.device import HOST, Device
 from intarsia.partition.grouping import Unit, schedule
-from intarsia.partition.host_shapes import READS_ONLY_SHAPE, host_shape_nodes
-from intarsia.partition.provider import ExecutionProvider
-from intarsia.partition.rules import Rule, placed_nodes
-from intarsia.partition.table import format_table
-from intarsia.records import dataclass
-from intarsia.visible import visible
+from intarsia.partition.placement_rules import Rule, placed_nodes
+from intarsia.partition.shape_subgraphs import READS_ONLY_SHAPE, host_shape_nodes
+from intarsia.partition.text_table import format_table
+from intarsia.printable import visible
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class PartitionOptions:
     Attributes:
         keep_islands: give a provider every node it takes, however few.
         shapes_on_host: keep integer shape arithmetic off devices with their own memory.
-        rules: nodes that the user has placed, see `partition.rules`; the first rule that matches a node decides.
+        rules: nodes that the user has placed, see `partition.placement_rules`; the first rule that matches a node decides.
     """
 
     keep_islands: bool = False
@@ -352,10 +351,7 @@ class _Partitioner:
     def _others_take(self, p: int, nodes: tuple[int, ...]) -> bool:
         """Whether later providers in host memory take all of `nodes`."""
         later = [(q, provider) for q, provider in enumerate(self.providers) if q > p and provider.device.host]
-        return all(
-            any((q, i) not in self.denied and self._supports(provider, i) for q, provider in later)
-            for i in nodes
-        )
+        return all(any((q, i) not in self.denied and self._supports(provider, i) for q, provider in later) for i in nodes)
 
     def _not_worth_a_call(self, p: int, nodes: tuple[int, ...]) -> str:
         provider = self.providers[p]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from intarsia.passes.level import GraphOptimizationLevel
 
 if TYPE_CHECKING:
+    from intarsia.passes.graph.single_opset import standardize
     from intarsia.passes.optimizer import LogEntry, OptimizeResult, optimize, rule_names
-    from intarsia.passes.standard import standardize
 
 __all__ = ["GraphOptimizationLevel", "LogEntry", "OptimizeResult", "optimize", "rule_names", "standardize"]
 
@@ -19,4 +19,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"{__name__}.{'standard' if name == 'standardize' else 'optimizer'}"), name)
+    return getattr(
+        importlib.import_module(f"{__name__}.{'graph.single_opset' if name == 'standardize' else 'optimizer'}"), name
+    )

@@ -6,40 +6,39 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from intarsia import progress
 from intarsia.errors import UnknownOption, nearest
-from intarsia.graph import progress
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value, ValueType
 from intarsia.graph.verify import verify
-from intarsia.ops.infer import Inference, infer, resolve_version
-from intarsia.ops.registry import Registry
-from intarsia.passes import (
-    accumulation,
-    activations,
-    attention,
-    borders,
-    branches,
-    concat,
-    contributed,
-    einsum,
-    fold,
-    gradients,
-    index,
-    inline,
-    linear,
-    norms,
-    repeats,
-    rotary,
-    sequences,
-    shapes,
-    unchanged,
-    windows,
-)
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.infer import Inference, infer, resolve_version
+from intarsia.ops.framework.registry import Registry
+from intarsia.passes.analysis.loop_types import body_inference, taken_types
+from intarsia.passes.graph import expand_gradients, inline
+from intarsia.passes.graph.sink_into_branches import sink_into_branches
 from intarsia.passes.level import GraphOptimizationLevel
-from intarsia.passes.loop_types import body_inference, taken_types
 from intarsia.passes.rewriter import Rewriter
 from intarsia.passes.rule import ANY_OP, Rule, RuleSet
-from intarsia.passes.sink import sink_into_branches
-from intarsia.records import dataclass
+from intarsia.passes.rules import (
+    einsum_to_matmul,
+    eliminate_sequences,
+    fold_affine,
+    fold_constants,
+    fold_padding,
+    fuse_activations,
+    fuse_attention,
+    fuse_norms,
+    fuse_rotary,
+    hoist_loop_invariants,
+    hoist_through_concat,
+    loop_to_gather,
+    loop_to_scan_outputs,
+    merge_parallel_convs,
+    separable_max_pool,
+    simplify_indexing,
+    simplify_shapes,
+    standardize_contrib,
+)
 
 _SMALL_NBYTES = 64  # constants from around a body that it may have as its own
 _SINK = "sink_into_branches"  # not a rule at a node, but named, counted and disabled like one
@@ -48,28 +47,35 @@ _MAX_SCANS = 12  # a scan that changes nothing ends a phase; rules that undo one
 # Each phase runs its rule sets, and those of all phases before it, until nothing changes.
 PHASES: tuple[tuple[RuleSet, ...], ...] = (
     (
-        contributed.RULES,
-        fold.RULES,
+        standardize_contrib.RULES,
+        fold_constants.RULES,
         inline.RULES,
-        repeats.RULES,
-        unchanged.RULES,
-        accumulation.RULES,
-        sequences.RULES,
-        shapes.RULES,
-        shapes.EXTENDED_RULES,
-        einsum.RULES,
-        index.RULES,
-        index.EXTENDED_RULES,
-        concat.RULES,
-        linear.RULES,
-        borders.RULES,
+        loop_to_gather.RULES,
+        hoist_loop_invariants.RULES,
+        loop_to_scan_outputs.RULES,
+        eliminate_sequences.RULES,
+        simplify_shapes.RULES,
+        simplify_shapes.EXTENDED_RULES,
+        einsum_to_matmul.RULES,
+        simplify_indexing.RULES,
+        simplify_indexing.EXTENDED_RULES,
+        hoist_through_concat.RULES,
+        fold_affine.RULES,
+        fold_padding.RULES,
     ),
-    (activations.RULES, norms.RULES, concat.EXTENDED_RULES, linear.EXTENDED_RULES, branches.RULES, windows.RULES),
-    (rotary.RULES, attention.RULES),
-    (attention.HEAD_RULES,),
-    (shapes.LATE_RULES,),
+    (
+        fuse_activations.RULES,
+        fuse_norms.RULES,
+        hoist_through_concat.EXTENDED_RULES,
+        fold_affine.EXTENDED_RULES,
+        merge_parallel_convs.RULES,
+        separable_max_pool.RULES,
+    ),
+    (fuse_rotary.RULES, fuse_attention.RULES),
+    (fuse_attention.HEAD_RULES,),
+    (simplify_shapes.LATE_RULES,),
 )
-OPTIONAL: tuple[RuleSet, ...] = (fold.OPTIONAL_RULES,)
+OPTIONAL: tuple[RuleSet, ...] = (fold_constants.OPTIONAL_RULES,)
 
 
 class LogEntry(NamedTuple):
@@ -136,8 +142,8 @@ def optimize(
 
         registry = all_operators()
     verify(graph)
-    if gradients.has_gradient(graph):
-        graph = gradients.expand_gradients(inline.inline_functions(graph, registry), registry)
+    if expand_gradients.has_gradient(graph):
+        graph = expand_gradients.expand_gradients(inline.inline_functions(graph, registry), registry)
     if level is GraphOptimizationLevel.ORT_DISABLE_ALL:
         return OptimizeResult(_versions_in_bodies(inline.inline_functions(graph, registry), registry), nodes_before=before)
     log: dict[str, list[str]] = {}
@@ -198,7 +204,7 @@ class _Session:
 
     def _retyped(self) -> int:
         """How often a rule fired behind which more types are known."""
-        return sum(len(self.log.get(rule, ())) for rule in ("collect_rows", *sequences.RETYPED))
+        return sum(len(self.log.get(rule, ())) for rule in ("collect_rows", *eliminate_sequences.RETYPED))
 
     def _again(self, rewriter: Rewriter, outer: Rewriter | None) -> Rewriter:
         """The graph so far, inferred anew: sizes of what was in a sequence are known once it is none."""

@@ -11,10 +11,10 @@ import numpy as np
 from intarsia.graph.dims import Dim, Shape
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value, ValueType
-from intarsia.ops.infer import Inference, infer_node
-from intarsia.ops.registry import OpRecord, Registry
-from intarsia.passes.versions import emitted_version
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.infer import Inference, infer_node
+from intarsia.ops.framework.registry import OpRecord, Registry
+from intarsia.passes.opset_versions import emitted_version
 
 if TYPE_CHECKING:
     from intarsia.passes.rule import Rule

@@ -10,9 +10,9 @@ from typing import Any
 
 from intarsia.graph.dims import Shape
 from intarsia.graph.model import Node
+from intarsia.lazy_dataclass import dataclass
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Patch, Rewriter
-from intarsia.records import dataclass
 
 COMMUTATIVE = frozenset(("Add", "Mul", "And", "Or", "Max", "Min", "Equal"))
 _RELATIVE_TOLERANCE = 2e-3  # a constant written in float16 or with few digits still counts as the one it stands for

@@ -17,24 +17,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from intarsia import forks
+from intarsia.ep.arena import Arena
 from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Atom, Dim, Expr, evaluate, product
 from intarsia.graph.dtypes import DType
-from intarsia.partition.arena import Arena
-from intarsia.plan import call
-from intarsia.plan.arena import place
-from intarsia.plan.bound import BoundSegment
-from intarsia.plan.branches import WHOLE, SideBySide, Window, extended, scratch_life, windows
-from intarsia.plan.constraints import Constraint, check_shape
-from intarsia.plan.rows import Rows, is_large
-from intarsia.plan.sized import MOST_MOVED, Sized, SizedValues, of_products, sized
+from intarsia.lazy_dataclass import dataclass
+from intarsia.machine import fork_safety
+from intarsia.plan import executor_abi
+from intarsia.plan.bound_segment import BoundSegment
+from intarsia.plan.memory_layout import place
+from intarsia.plan.microbatch_cost import Rows, is_large
+from intarsia.plan.parallel_branches import WHOLE, SideBySide, Window, extended, scratch_life, windows
+from intarsia.plan.shape_constants import MOST_MOVED, Sized, SizedValues, of_products, sized
+from intarsia.plan.size_constraints import Constraint, check_shape
 from intarsia.plan.step import SCRATCH, Jump, Step
-from intarsia.records import dataclass
 
 if TYPE_CHECKING:
-    from intarsia.plan.frame import Frame, Rebinding
-    from intarsia.plan.kept import Kept
+    from intarsia.plan.binding_cache import Kept
+    from intarsia.plan.symbolic_binding import Frame, Rebinding
 
 Found = TypeVar("Found")
 _OF_A_PROCESS = frozenset("steps allowed addresses arena parts _bound _frames _lock _less common kept values".split())
@@ -90,7 +90,7 @@ class Segment:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(
             state, addresses={}, allowed=SideBySide(), arena=Arena(), parts={}, _bound={}, _frames={},
-            _lock=forks.lock(), kept=None, values=None, _less=None,
+            _lock=fork_safety.lock(), kept=None, values=None, _less=None,
         )  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
@@ -114,7 +114,7 @@ class Segment:
                 "arena": Arena(),
                 "parts": {},
                 "_bound": {},
-                "_lock": forks.lock(),
+                "_lock": fork_safety.lock(),
                 "values": None,
                 "_less": None,
             }
@@ -244,7 +244,7 @@ class Segment:
         kept = None if self.kept is None else self.kept.find_frame(number, threads, self._form)
         if kept is None:
             return None
-        from intarsia.plan.frame import Frame
+        from intarsia.plan.symbolic_binding import Frame
 
         with suppress(ValueError):
             return self._keeping(Frame.restored(self, threads, kept), number, threads)
@@ -253,7 +253,7 @@ class Segment:
     def _made_frame(
         self, number: int, env: Mapping[str, int], threads: int, taught: Sequence[Mapping[str, int]]
     ) -> Frame | None:
-        from intarsia.plan.noted import NotedFrame
+        from intarsia.plan.traced_binding import NotedFrame
 
         with suppress(ValueError, ZeroDivisionError, OverflowError):  # of which the exact binding says what is wrong
             return self._keeping(NotedFrame(self, threads, env, taught), number, threads)
@@ -303,7 +303,7 @@ class Segment:
         nbytes = {name: math.prod(shape) * self.buffers[name].dtype.numpy.itemsize for name, shape in shapes.items()}
         nbytes.update((name, array.nbytes) for name, array in self.constants.items())
         touched = (sum(nbytes.get(name, 0) for name in (*step.reads, *step.writes)) for step in self.steps)
-        work = [call.shares(step, size, total) for step, total in zip(self.steps, touched, strict=True)]
+        work = [executor_abi.shares(step, size, total) for step, total in zip(self.steps, touched, strict=True)]
         found = self.windows(serial, work, threads)
         offsets, arena_nbytes = self._layout(shapes, scratch, found, threads)
         arguments = [step.arguments(size, threads) for step in self.steps]
@@ -311,11 +311,11 @@ class Segment:
         bound._env, bound._threads = dict(env), threads
         if self.sized is not None:
             bound.sized_nbytes = tuple(nbytes[name] for name in self.sized.names)
-        bound.long = call.is_long(sum(work)) or bool(self.loops())
+        bound.long = executor_abi.is_long(sum(work)) or bool(self.loops())
         bound.sliced = {
             i: (many, scratch[i] // threads)
             for i, shared in enumerate(work)
-            if (many := call.slices(shared, threads)) > 1 and not bound.serial[i]
+            if (many := executor_abi.slices(shared, threads)) > 1 and not bound.serial[i]
         }
         return bound
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia.partition.arena import Lease
-from intarsia.plan import call
-from intarsia.plan.address import address_of
-from intarsia.plan.branches import WHOLE, rearranged, rows_of
-from intarsia.plan.sized import SizedValues, room
+from intarsia.ep.arena import Lease
+from intarsia.plan import executor_abi
+from intarsia.plan.array_address import address_of
+from intarsia.plan.parallel_branches import WHOLE, rearranged, rows_of
+from intarsia.plan.shape_constants import SizedValues, room
 
 if TYPE_CHECKING:
-    from intarsia.plan.bound import BoundSegment
-    from intarsia.plan.frame import Rebinding
+    from intarsia.plan.bound_segment import BoundSegment
     from intarsia.plan.segment import Segment
+    from intarsia.plan.symbolic_binding import Rebinding
 
 _ROW = 4  # int64 per row of the executor's step table
 _ALWAYS = np.zeros(2, np.int64)  # arguments of a jump without a condition
@@ -65,9 +65,10 @@ class State:
         self.sized, self.windows = segment.values, bound.windows
         self.externals = (ctypes.c_int64 * max(1, len(segment.externals)))()
         self._first_sized = len(segment.inputs) + len(segment.outputs)
-        self.block = call.call_words(
+        self.block = executor_abi.call_words(
             self.table.ctypes.data, len(self.table), self.patches.ctypes.data, len(self.patches),
-            ctypes.addressof(self.externals), 0, 0 if self.times is None else self.times.ctypes.data, call.LONG * bound.long,
+            ctypes.addressof(self.externals), 0, 0 if self.times is None else self.times.ctypes.data,
+            executor_abi.LONG * bound.long,
         )  # fmt: skip
         self.block_address = int(self.block.ctypes.data)
         self._slice(segment, bound.sliced, bound)
@@ -118,16 +119,16 @@ class State:
     def settled_by(self) -> tuple[int, int]:
         """The addresses of the function that makes it ready for a binding of its frame, and of that function's arguments: the
         first is the binding's."""
-        from intarsia.codegen import binder
+        from intarsia.plan.native import abi
 
-        return binder.address(), self._settling_address
+        return abi.address(), self._settling_address
 
     def _slice(self, segment: Segment, sliced: dict[int, tuple[int, int]], bound: BoundSegment | None) -> None:
         """Put the steps that take long into the table as calls in slices. `bound`: what no frame found."""
         self._sliced = list(sliced)
-        if not sliced or call.SLICED not in segment.addresses:
+        if not sliced or executor_abi.SLICED not in segment.addresses:
             return
-        self.slices = np.zeros((len(sliced), call.SLICE_WORDS), np.int64)
+        self.slices = np.zeros((len(sliced), executor_abi.SLICE_WORDS), np.int64)
         for words, (i, (many, stride)) in zip(self.slices, sliced.items(), strict=True):
             if self.found is None and bound is not None:
                 count, scratch, pieces = bound.sliced_as(i)
@@ -137,8 +138,8 @@ class State:
             if scratch is None:
                 continue
             function, args = (int(x) for x in self.table[i, :2])
-            words[:] = call.sliced_words(function, args, many, self.block_address, count, scratch, stride, pieces)
-            self.table[i, :2] = (segment.addresses[call.SLICED], words.ctypes.data)
+            words[:] = executor_abi.sliced_words(function, args, many, self.block_address, count, scratch, stride, pieces)
+            self.table[i, :2] = (segment.addresses[executor_abi.SLICED], words.ctypes.data)
 
     @property
     def tables(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -154,10 +155,10 @@ class State:
     def _choose(self, table: np.ndarray, alone: np.ndarray | None) -> None:
         if alone is not None:
             now = time.perf_counter_ns()
-            if now - self._begun >= call.MOMENT:
+            if now - self._begun >= executor_abi.MOMENT:
                 table = alone
             self._begun = now
-        self.block[call.TABLE] = address_of(table)
+        self.block[executor_abi.TABLE] = address_of(table)
 
     def begin(self, bound: BoundSegment) -> None:
         """Before a run: find values that depend on sizes alone, or room for them. It chooses, too."""
@@ -206,7 +207,7 @@ class State:
         if found is None or found.used > len(self.args):
             return False
         self._settle_by(found)
-        self.found, self.block[call.MODE], self._short = found, call.LONG * long, None
+        self.found, self.block[executor_abi.MODE], self._short = found, executor_abi.LONG * long, None
         if found.sliced or self._sliced:
             outline, before = found.frame.outline, self._sliced
             self.table[before, 0] = outline.functions[before]
@@ -220,4 +221,4 @@ class State:
 
     def watch(self, flag: int) -> None:
         """Let the executor look at the int64 at address `flag` between steps (0: at none)."""
-        self.block[call.FLAG] = flag
+        self.block[executor_abi.FLAG] = flag

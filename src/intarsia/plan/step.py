@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from intarsia.codegen.tables import Table
 from intarsia.graph.dims import Dim
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.argument_tables import Table
 
 if TYPE_CHECKING:
-    from intarsia.codegen.engine import KernelText
+    from intarsia.codegen.llvm.jit import KernelText
 
 SCRATCH = "%scratch"  # the step's own memory, alive only while it runs
 CLAIMS = "%claims"  # an int64 of the step's own, 0 whenever it begins: its kernel leaves it so

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from intarsia.errors import EPFail, InvalidArgument, nearest
-from intarsia.visible import get_logger, visible_lines
+from intarsia.printable import get_logger, visible_lines
 
 if TYPE_CHECKING:
     from intarsia.partition.partition import Partition

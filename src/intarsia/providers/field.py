@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
 
 KNOWN_ELSEWHERE: dict[str, str] = {
     "NvTensorRTRTXExecutionProvider": "TensorRT for RTX on NVIDIA GPUs",

@@ -8,9 +8,9 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
+from intarsia.ep.provider import ExecutionProvider
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
-from intarsia.partition.provider import ExecutionProvider
-from intarsia.records import field_names
+from intarsia.lazy_dataclass import field_names
 
 DeviceId = typing.NewType("DeviceId", int)
 """The type of an option that is the number of a device."""

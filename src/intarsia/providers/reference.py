@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from intarsia.ep.capability import Support
+from intarsia.ep.node_program import NodeProgram, captures_of
+from intarsia.ep.provider import CURRENT_RUN, CompileContext, ExecutionProvider, Program
 from intarsia.graph.model import Graph, Node
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
-from intarsia.partition.capability import Support
-from intarsia.partition.node_program import NodeProgram, captures_of
-from intarsia.partition.provider import CURRENT_RUN, CompileContext, ExecutionProvider, Program
+from intarsia.ops.framework.evaluate import evaluate_node
 
 
 class ReferenceExecutionProvider(ExecutionProvider):

@@ -11,14 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from intarsia import forks
+from intarsia.ep.provider import ExecutionProvider, honour_old_names
 from intarsia.errors import EPFail, IntarsiaError, InvalidArgument, UnknownOption, WrongType, crashed, nearest
-from intarsia.partition.provider import ExecutionProvider, honour_old_names
+from intarsia.lazy_dataclass import dataclass
+from intarsia.machine import fork_safety
+from intarsia.printable import get_logger
 from intarsia.providers.fallback import ProviderWarning, fallback_mode, report
 from intarsia.providers.field import ALIASES, KNOWN_ELSEWHERE, looked_for
 from intarsia.providers.options import parse_options
-from intarsia.records import dataclass
-from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -53,7 +53,7 @@ ProviderArgument = ProviderName | tuple[ProviderName, Mapping[str, Any]]
 _Answer = TypeVar("_Answer")
 
 _logger = get_logger("intarsia.providers")
-_lock = forks.lock()
+_lock = fork_safety.lock()
 _registered: dict[str, type[ExecutionProvider] | str] = {}
 
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.engine import get_engine, kernel_text
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.jit import get_engine, kernel_text
+from intarsia.codegen.llvm.target import Target
 from intarsia.errors import EPFail, OutOfMemory
-from intarsia.machine import ACCOUNT, in_mib
+from intarsia.machine.resources import ACCOUNT, in_mib
 from intarsia.runtime.executor import lasting_words
 from intarsia.runtime.interpreter import array_function, lasting
 

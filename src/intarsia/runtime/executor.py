@@ -24,8 +24,8 @@ between the first and the last parallel row.
 Patches are rows of three int64 (address of a slot, index, byte offset): before the first step,
 `*slot = externals[index] + offset`. The flag, an int64 that another thread may set, is looked at between steps; once it
 is not 0 the run returns TERMINATED (1), no later step having begun; otherwise OK (0). A step that takes long
-is put into the table as `plan.call.sliced_words` says: then the flag is looked at between its slices too. `times`, if its
-address is not 0, receives nsteps + 1 stamps in nanoseconds of `time.perf_counter_ns`: the start, and after each step
+is put into the table as `plan.executor_abi.sliced_words` says: then the flag is looked at between its slices too. `times`, if
+its address is not 0, receives nsteps + 1 stamps in nanoseconds of `time.perf_counter_ns`: the start, and after each step
 with its barrier as the caller saw it (NO_BARRIER is ignored then).
 
 A pool runs one table at a time. A caller that finds it busy runs its table alone, as thread 0 of 1, or waits its turn
@@ -62,19 +62,19 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from intarsia import forks
-from intarsia.codegen import image
-from intarsia.codegen.cache import get_cache
-from intarsia.codegen.fingerprint import fingerprint
+from intarsia.cache.disk_cache import get_cache
+from intarsia.cache.fingerprint import fingerprint
+from intarsia.codegen.llvm import linked_image
 from intarsia.errors import InvalidArgument
-from intarsia.plan.call import LONG, call_words
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
+from intarsia.machine import fork_safety
+from intarsia.plan.executor_abi import LONG, call_words
+from intarsia.printable import get_logger
 from intarsia.runtime import spmd_state as word
 from intarsia.runtime.threads import PoolSettings, available_cores
-from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
-    from intarsia.codegen.engine import KernelText
+    from intarsia.codegen.llvm.jit import KernelText
 
 logger = get_logger("intarsia")
 
@@ -163,7 +163,7 @@ class CallBlock:
 
 
 def sliced_step() -> int:
-    """The address of the step whose arguments are `plan.call.sliced_words`."""
+    """The address of the step whose arguments are `plan.executor_abi.sliced_words`."""
     return _native().sliced
 
 
@@ -346,7 +346,7 @@ class _Native:
     signals: ctypes.Array[ctypes.c_int64]
 
 
-_lock = forks.held_lock(1)  # under which an engine loads the native code
+_lock = fork_safety.held_lock(1)  # under which an engine loads the native code
 _pools: dict[tuple[int, PoolSettings], Pool] = {}
 
 
@@ -452,12 +452,12 @@ def _entry() -> int:
     """The address of the native code: from the cache as it was linked, else from LLVM."""
     cache, key = get_cache(), _entry_key()
     linked = cache.get(key)
-    addresses = image.load(linked) if linked is not None else None
+    addresses = linked_image.load(linked) if linked is not None else None
     if addresses:
         return next(iter(addresses.values()))
-    from intarsia.codegen.engine import get_engine
-    from intarsia.codegen.link_objects import link
-    from intarsia.codegen.target import Target
+    from intarsia.codegen.llvm.jit import get_engine
+    from intarsia.codegen.llvm.link_objects import link
+    from intarsia.codegen.llvm.target import Target
     from intarsia.runtime.spmd_text import executor_text
 
     target = Target.host()
@@ -479,7 +479,7 @@ def missing_text() -> KernelText | None:
     """The native code's text where neither this process nor the cache has its machine code: to be compiled beside others."""
     if _native.cache_info().currsize or get_cache().has(_entry_key()):
         return None
-    from intarsia.codegen.target import Target
+    from intarsia.codegen.llvm.target import Target
     from intarsia.runtime.spmd_text import executor_text
 
     return executor_text(Target.host())
@@ -587,7 +587,13 @@ def _end_runs() -> None:
         pool._close()
 
 
-_CALLERS = ("intarsia.binding", "intarsia.plan.", "intarsia.providers.cpu.", "intarsia.runtime.", "intarsia.session")
+_CALLERS = (
+    "intarsia.session.io_binding",
+    "intarsia.plan.",
+    "intarsia.providers.cpu.",
+    "intarsia.runtime.",
+    "intarsia.session.inference_session",
+)
 
 
 def _others_run() -> bool:

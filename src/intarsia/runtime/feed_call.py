@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from intarsia.partition.provider import AgainCall, FeedCall
-from intarsia.plan.address import address_of
-from intarsia.plan.results import Lend, ResultMemory, memory
+from intarsia.ep.provider import AgainCall, FeedCall
+from intarsia.plan.array_address import address_of
+from intarsia.plan.result_pool import Lend, ResultMemory, memory
 from intarsia.runtime import holders, interpreter
 from intarsia.runtime import spmd_state as word
 from intarsia.runtime.executor import (

@@ -1,6 +1,6 @@
 """Objects that hold one value each, for native code that looks inside (`spmd_feed`).
 
-Their type (`intarsia.values.OrtValue`) is imported late, if at all: until then no object is one.
+Their type (`intarsia.values.ort_value.OrtValue`) is imported late, if at all: until then no object is one.
 """
 
 from __future__ import annotations

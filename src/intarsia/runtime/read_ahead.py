@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from intarsia.graph.mapped import file_under
-from intarsia.plan.address import address_of
+from intarsia.graph.formats.mapped_arrays import file_under
+from intarsia.plan.array_address import address_of
 
 KEY = "session.read_ahead"
 _POPULATE_READ = 22  # of Linux 5.14, whatever the processor; Python does not name it

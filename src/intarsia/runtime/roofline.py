@@ -15,13 +15,13 @@ from dataclasses import asdict, field, fields, replace
 
 import numpy as np
 
-from intarsia.codegen.body import Module
-from intarsia.codegen.cache import content_key, get_cache
-from intarsia.codegen.engine import KernelText, get_engine, kernel_text
-from intarsia.codegen.fingerprint import surroundings
-from intarsia.codegen.target import Target
-from intarsia.codegen.tile_unit import BFLOAT16, TileUnit, configuration
-from intarsia.records import dataclass
+from intarsia.cache.disk_cache import content_key, get_cache
+from intarsia.cache.fingerprint import surroundings
+from intarsia.codegen.builder.amx import BFLOAT16, TileUnit, configuration
+from intarsia.codegen.builder.kernel_body import Module
+from intarsia.codegen.llvm.jit import KernelText, get_engine, kernel_text
+from intarsia.codegen.llvm.target import Target
+from intarsia.lazy_dataclass import dataclass
 from intarsia.runtime.executor import StepTableBuilder, get_pool
 
 _ROUNDS = 50_000  # a tenth of a millisecond: other processes let that pass now and then

@@ -3,7 +3,7 @@
 State of a pool: int64 words in lines of 16 (128 bytes: two cache lines, for the neighbour-line prefetcher).
 """
 
-from intarsia.plan import call
+from intarsia.plan import executor_abi
 
 LINE = 16
 GENERATION = 0 * LINE  # the number of the phase; idle workers wait for it to change
@@ -31,11 +31,11 @@ FUNCTIONS = ("run", "worker", "spin", "halt", "sliced", "signal words", "whole",
 OK, TERMINATED, WORKERS_MISSING, INTERRUPTED = range(4)  # what `run` returns
 
 # Words of a call (`executor.CallBlock`) that are used by name: what the caller sets, then what native code keeps there.
-CALL_EXTERNALS, CALL_FLAG, CALL_MODE = call.EXTERNALS, call.FLAG, call.MODE
+CALL_EXTERNALS, CALL_FLAG, CALL_MODE = executor_abi.EXTERNALS, executor_abi.FLAG, executor_abi.MODE
 CALL_STOPPED = 8  # not 0 once threads leave the table in the middle of a sliced step
 CALL_SIGNALS = 9  # 1 in a run that answers signals
 CALL_WATCHED = 10  # address of the word that is looked at between steps
-CALL_WORDS = call.WORDS
+CALL_WORDS = executor_abi.WORDS
 
 # Words of the process: a signal came; the main thread; addresses of the functions that find and answer it; the exception of
 # its handler (type, value, traceback); the numbers of the signals that are answered, 0 for none; whether the process ends.
@@ -44,8 +44,8 @@ SIGNALS = RAISED + 3
 MOST_SIGNALS = 3
 ENDING = SIGNALS + MOST_SIGNALS
 SIGNAL_WORDS = ENDING + 1
-MOST_SLICED = call.MOST_SLICED
-MOMENT = call.MOMENT
+MOST_SLICED = executor_abi.MOST_SLICED
+MOMENT = executor_abi.MOMENT
 
 # Bytes from the start of Python's and NumPy's objects to what `spmd_feed` reads of them.
 OBJECT_TYPE, ARRAY_DATA, ARRAY_ND, ARRAY_DIMS, ARRAY_DESCR, ARRAY_FLAGS = 8, 16, 24, 32, 56, 64
@@ -71,7 +71,7 @@ BRIEF = 10_000  # nanoseconds: a shorter run keeps the GIL, which threads that w
 AGAIN_TAKE, AGAIN_ARGUMENTS, AGAIN_GIVE_BACK, AGAIN_TRUE, AGAIN_WORDS = range(FEED_ROWS, FEED_ROWS + 5)
 OPEN_BEGIN, OPEN_END, OPEN_STATUS, OPEN_ADDRESSES, OPEN_VALID, OPEN_SAME, OPEN_KINDS = range(FEED_ROWS, FEED_ROWS + 7)
 OPEN_NEXT, OPEN_LAST, OPEN_SIZES, OPEN_COUNT, OPEN_SETTLE, OPEN_SETTLING, OPEN_ROWS = range(FEED_ROWS + 7, FEED_ROWS + 14)
-SETTLING = 1  # as `codegen.binder` has it, which a run of known sizes does not import
+SETTLING = 1  # as `plan.native.abi` has it, which a run of known sizes does not import
 HOLDER_TYPE, HOLDER_PLACE, HOLDER_WORDS = range(3)
 ROW_NAME, ROW_DESCR, ROW_ND, ROW_DIMS, ROW_SLOT, ROW_NBYTES, ROW_WORDS = range(7)
 API_GET_ITEM, API_SIZE, API_INCREF, API_DECREF, API_CLEAR, API_RELEASE_GIL, API_TAKE_GIL = range(7)

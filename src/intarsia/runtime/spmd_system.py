@@ -6,7 +6,7 @@ names between dollar signs are replaced by word numbers in `intarsia.runtime.spm
 
 from __future__ import annotations
 
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.target import Target
 
 # Linux system call numbers of futex, by architecture.
 _FUTEX = {"x86_64": 202, "aarch64": 98, "arm": 240, "riscv64": 98, "i686": 240}

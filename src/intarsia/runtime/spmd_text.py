@@ -7,9 +7,9 @@ shared in `intarsia.runtime.spmd_phases`.
 
 from __future__ import annotations
 
-from intarsia.codegen.compiler import Effort
-from intarsia.codegen.engine import KernelText, kernel_text
-from intarsia.codegen.target import Target
+from intarsia.codegen.llvm.compile_ir import Effort
+from intarsia.codegen.llvm.jit import KernelText, kernel_text
+from intarsia.codegen.llvm.target import Target
 from intarsia.errors import EPFail
 from intarsia.runtime import spmd_state
 from intarsia.runtime.spmd_feed import FEED_TEXT

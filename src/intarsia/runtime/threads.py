@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from intarsia.errors import InvalidArgument
-from intarsia.machine import available_cores, cpu_quota
+from intarsia.machine.resources import available_cores, cpu_quota
 
 __all__ = ["PoolSettings", "available_cores", "cpu_quota"]
 

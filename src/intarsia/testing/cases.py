@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.cache import cached, content_key
+from intarsia.cache.disk_cache import cached, content_key
 from intarsia.graph.dtypes import DType
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
@@ -140,7 +140,7 @@ def difference(case: Any, actual: Any, expected: Any) -> str:
 
 def run_case(case: Any, providers: Sequence[Any], sess_options: Any = None) -> tuple[Any, str]:
     """The session of a case, and what is wrong with its results ("" where nothing is). A failing run is not run elsewhere."""
-    from intarsia.session import InferenceSession
+    from intarsia.session.inference_session import InferenceSession
 
     model, sets = model_and_data(case)
     session = InferenceSession(model.SerializeToString(), sess_options, providers=list(providers), enable_fallback=False)

@@ -11,15 +11,15 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from intarsia.ep.device import Allocator
+from intarsia.ep.node_program import NodeProgram
+from intarsia.ep.provider import CompileContext, DataTransfer, Device, DeviceTensor, ExecutionProvider, Program, Support
 from intarsia.errors import DeviceLost, EPFail, OutOfMemory
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node
+from intarsia.lazy_dataclass import dataclass
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
-from intarsia.partition.device import Allocator
-from intarsia.partition.node_program import NodeProgram
-from intarsia.partition.provider import CompileContext, DataTransfer, Device, DeviceTensor, ExecutionProvider, Program, Support
-from intarsia.records import dataclass
+from intarsia.ops.framework.evaluate import evaluate_node
 
 DEVICE = Device("faulty", description="memory that NumPy cannot read, with faults to order")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
 
 TYPES = ("float", "float16", "bfloat16", "double", "int8", "uint8", "int32", "int64", "uint32", "bool")
 """What a T stands for. tests/ops/test_every_type.py has all types that schemas allow, one example each."""

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from intarsia.graph.dtypes import DType
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
 from intarsia.testing.node_variants import NodeCase
 
 REFERENCE = "ReferenceExecutionProvider"

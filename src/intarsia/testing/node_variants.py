@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.graph.dtypes import DType
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
 from intarsia.testing.node_row import TYPES, Row
 from intarsia.testing.node_table import ROWS
 

@@ -26,11 +26,11 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.ep.capability import Support
+from intarsia.ep.provider import Device, DeviceTensor, ExecutionProvider
 from intarsia.errors import IntarsiaError, InvalidArgument
-from intarsia.partition.capability import Support
-from intarsia.partition.provider import Device, DeviceTensor, ExecutionProvider
-from intarsia.partition.table import format_table
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
+from intarsia.partition.text_table import format_table
 from intarsia.testing.cases import cases, run_case, sample
 from intarsia.testing.node_sweep import sweep
 from intarsia.testing.node_table import operators

@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from intarsia.graph.replaced_file import replace_file
+from intarsia.graph.formats.atomic_write import replace_file
 from intarsia.tools.onnx_model_utils import fix_output_shapes, make_dim_param_fixed, make_input_shape_fixed
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intarsia.enums import GraphOptimizationLevel
 from intarsia.errors import InvalidArgument, nearest
-from intarsia.graph.replaced_file import replace_file
+from intarsia.graph.formats.atomic_write import replace_file
+from intarsia.values.ort_enums import GraphOptimizationLevel
 
 if TYPE_CHECKING:
     import onnx

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument, WrongType
-from intarsia.graph.replaced_file import replace_file
-from intarsia.visible import get_logger
+from intarsia.graph.formats.atomic_write import replace_file
+from intarsia.printable import get_logger
 
 if TYPE_CHECKING:
     import onnx
@@ -52,7 +52,7 @@ class SymbolicShapeInference:
         from intarsia.graph.load import load
         from intarsia.graph.model import TensorType
         from intarsia.ops import registry
-        from intarsia.ops.infer import infer
+        from intarsia.ops.framework.infer import infer
 
         if not isinstance(in_mp, onnx.ModelProto):
             raise WrongType(f"infer_shapes: expected an onnx.ModelProto, got {type(in_mp).__name__}; use onnx.load(path)")

@@ -1,5 +1,5 @@
 """onnxruntime's subpackage of this name is left out: importing this says why."""
 
-from intarsia.left_out import ModuleLeftOut, module_message
+from intarsia.compat.not_provided import ModuleLeftOut, module_message
 
 raise ModuleLeftOut(module_message("transformers"))

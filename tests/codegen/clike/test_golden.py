@@ -12,11 +12,11 @@ import pytest
 
 from intarsia.codegen.clike import Cuda, Cut, Hip, OpenCl, Wgsl
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.ops.contrib import matmul_n_bits
-from intarsia.ops.matmul import matmul_integer
-from intarsia.ops.nn import conv_integer, convolve
-from intarsia.ops.spatial import Windows
+from intarsia.ops.arithmetic.matmul import matmul_integer
+from intarsia.ops.contrib.embedding_and_blocks import matmul_n_bits
+from intarsia.ops.nn.conv import conv_integer, convolve
+from intarsia.ops.nn.sliding_windows import Windows
+from intarsia.primitives import lang as k
 
 GOLDEN = Path(__file__).parent / "golden"
 F = DType.FLOAT

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.ep.node_program import NodeProgram
+from intarsia.ep.provider import CompileContext, DataTransfer, Device, DeviceTensor, ExecutionProvider, Program, Support
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node
 from intarsia.ops import registry
-from intarsia.ops.evaluate import evaluate_node
-from intarsia.partition.node_program import NodeProgram
-from intarsia.partition.provider import CompileContext, DataTransfer, Device, DeviceTensor, ExecutionProvider, Program, Support
+from intarsia.ops.framework.evaluate import evaluate_node
 
 DEVICE = Device("example", description="bytes")
 

@@ -11,10 +11,10 @@ from device_graphs import planned, values_of
 import intarsia
 from intarsia.codegen.clike import GPU, PROCESSOR, Dialect, Kernel, Limits, Tuning, Wgsl
 from intarsia.device.webgpu import missing, open_device
+from intarsia.ep.device import DeviceTensor
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
-from intarsia.partition.device import DeviceTensor
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no WebGPU device: {missing()}")
 ONLY = ["WebGpuExecutionProvider"]
@@ -226,7 +226,7 @@ def test_attention_without_its_scores_in_memory(
     from dataclasses import replace
 
     from intarsia.codegen.clike import Cut
-    from intarsia.ops.attention import Scores, attend, frontier
+    from intarsia.ops.nn.attention import Scores, attend, frontier
 
     rng = np.random.default_rng(4)
     shapes = ((2, heads, rows, size), (2, groups, keys, size), (2, groups, keys, 8), (rows, keys))

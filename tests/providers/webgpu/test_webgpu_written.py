@@ -10,7 +10,7 @@ import pytest
 
 import intarsia
 from intarsia.device.webgpu import missing, open_device
-from intarsia.ops import philox
+from intarsia.ops.tensor import philox
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"no WebGPU device: {missing()}")
 Feeds = Mapping[str, np.ndarray]

@@ -5,14 +5,14 @@ writes what they are made of. Sizes are numbers when kernels are printed, and pa
 kernels that differ in sizes only are one text.
 """
 
-from intarsia.codegen.clike.cuda import Cuda
-from intarsia.codegen.clike.cut import Cut, Job, unsupported
-from intarsia.codegen.clike.dialect import GPU, PROCESSOR, Buffer, Dialect, KernelParts, Limits, Tile, Tuning
-from intarsia.codegen.clike.hip import Hip
-from intarsia.codegen.clike.kinds import KINDS, Kind
-from intarsia.codegen.clike.opencl import OpenCl
+from intarsia.codegen.clike.dialects.cuda import Cuda
+from intarsia.codegen.clike.dialects.dialect import GPU, PROCESSOR, Buffer, Dialect, KernelParts, Limits, Tile, Tuning
+from intarsia.codegen.clike.dialects.hip import Hip
+from intarsia.codegen.clike.dialects.opencl import OpenCl
+from intarsia.codegen.clike.dialects.wgsl import Wgsl
 from intarsia.codegen.clike.schedules import Kernel
-from intarsia.codegen.clike.wgsl import Wgsl
+from intarsia.codegen.clike.split_into_kernels import Cut, Job, unsupported
+from intarsia.codegen.clike.storage_types import KINDS, Kind
 
 __all__ = [
     "GPU",

@@ -9,9 +9,9 @@ the device is full.
 from __future__ import annotations
 
 from intarsia.codegen.clike.schedules import Rows, _extent
-from intarsia.codegen.loop_index import ELEMENTWISE
+from intarsia.codegen.loops.index_expr import ELEMENTWISE
 from intarsia.graph.dtypes import DType
-from intarsia.kernel.lang import Tensor, reshape, walk
+from intarsia.primitives.lang import Tensor, reshape, walk
 
 _NEIGHBOURS = 32  # columns side by side, at least
 _FULL, _ENOUGH = 1 << 16, 1 << 12  # threads that keep a device busy, and that are worth it

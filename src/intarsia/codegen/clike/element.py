@@ -1,6 +1,6 @@
 """Element-wise primitives as text: one element at a time, the same arithmetic in every dialect.
 
-Results follow `kernel.interpret`: minimum and maximum keep NaN, integer division by zero gives 0, narrow integers wrap.
+Results follow `primitives.interpreter`: minimum and maximum keep NaN, integer division by zero gives 0, narrow integers wrap.
 NaN is looked for in the bits, since drivers may take `x != x` for false.
 """
 
@@ -10,14 +10,14 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from intarsia.codegen.clike import double, narrow
-from intarsia.codegen.clike.dialect import Dialect
-from intarsia.codegen.clike.kinds import KINDS, Kind
+from intarsia.codegen.clike import float64_functions, float_formats
+from intarsia.codegen.clike.dialects.dialect import Dialect
+from intarsia.codegen.clike.storage_types import KINDS, Kind
 from intarsia.codegen.clike.writer import Block
-from intarsia.codegen.emit import ERF, UnsupportedPrimitive
+from intarsia.codegen.elementwise.emitter import ERF, UnsupportedPrimitive
 from intarsia.graph.dtypes import DType
-from intarsia.kernel.interpret import least
-from intarsia.kernel.lang import Tensor, is_limited
+from intarsia.primitives.interpreter import least
+from intarsia.primitives.lang import Tensor, is_limited
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*"}
 _BITS = {"bitand": "&", "bitor": "|", "bitxor": "^"}
@@ -238,9 +238,9 @@ class Elements:
         function = self.dialect.functions.get((op, kind))
         if function is not None:
             return self.let(block, f"{function}({', '.join(args)})", kind)
-        if kind is Kind.F64 and op in double.WRITTEN:  # naga evaluates no function of constants of 64 bits
+        if kind is Kind.F64 and op in float64_functions.WRITTEN:  # naga evaluates no function of constants of 64 bits
             args = [self.variable(block, a, kind) if _is_literal(a) else a for a in args]
-            return double.WRITTEN[op](self, *args, block)
+            return float64_functions.WRITTEN[op](self, *args, block)
         written: Callable[..., str] | None = _WRITTEN.get(op)
         if written is None:
             raise UnsupportedPrimitive(f"{op} of {dtype.onnx_name} has no form in {self.dialect.name}")
@@ -443,7 +443,7 @@ class Elements:
         return self.one_of(block, f"({x} < {self.literal(0, kind)})", f"(-{out})", out, kind)
 
     def _log(self, x: str, kind: Kind, block: Block) -> str:
-        return f"log({x})" if kind is Kind.F32 else double.logarithm(self, x, block)
+        return f"log({x})" if kind is Kind.F32 else float64_functions.logarithm(self, x, block)
 
     def _log1p(self, z: str, kind: Kind, block: Block) -> str:
         """log(1 + z): for small z 2 artanh f, f = z / (2 + z); drivers may take (1 + z) - 1 for z, so no other trick serves."""
@@ -477,8 +477,8 @@ class Elements:
                 x = self.variable(block, x, have)
             x = self.let(block, self._number(x, have, want, target, block), want)
         if target.is_floating and want is Kind.F32 and target is not DType.FLOAT:
-            bits = narrow.encode(self, x, target, block, saturate)
-            value = narrow.decode(self, bits, target, block)
+            bits = float_formats.encode(self, x, target, block, saturate)
+            value = float_formats.decode(self, bits, target, block)
             self._known_bits[value, target] = bits
             return value
         return self.wrapped(x, target, block) if source.bits > target.bits or have is not want or source.is_floating else x
@@ -491,8 +491,8 @@ class Elements:
         return whole if want is signed else self.dialect.convert(whole, signed, want)
 
     def _whole(self, x: str, have: Kind, signed: Kind, unsigned: bool, block: Block) -> str:
-        """A float cut off to an integer, as `kernel.interpret` has it: the lowest one where it is NaN or out of range; numbers
-        from half of an unsigned type's range on are taken less that half."""
+        """A float cut off to an integer, as `primitives.interpreter` has it: the lowest one where it is NaN or out of range;
+        numbers from half of an unsigned type's range on are taken less that half."""
         d, half = self.dialect, self.literal(2.0 ** (signed.bits - 1), have)
         lowest = self.literal(-(1 << (signed.bits - 1)), signed)
         upper = self.let(block, d.comparison(">=", x, half, have), Kind.BOOL) if unsigned else ""
@@ -511,7 +511,7 @@ class Elements:
         if kind is Kind.BOOL:
             return self.one_of(block, x, "1u", "0u", Kind.U32)
         if dtype.is_floating and kind is Kind.F32 and dtype is not DType.FLOAT:
-            return self._known_bits.get((x, dtype)) or narrow.encode(self, x, dtype, block)
+            return self._known_bits.get((x, dtype)) or float_formats.encode(self, x, dtype, block)
         wide = Kind.U64 if kind.bits == 64 else Kind.U32
         text = x if kind is wide else self.let(block, self.dialect.bitcast(x, kind, wide), wide)
         return text if dtype.bits >= 32 else self.let(block, f"({text} & {(1 << dtype.bits) - 1}u)", Kind.U32)
@@ -522,7 +522,7 @@ class Elements:
         if kind is Kind.BOOL:
             return self.let(block, f"(({bits} & 0xffu) != 0u)", Kind.BOOL)
         if dtype.is_floating and kind is Kind.F32 and dtype is not DType.FLOAT:
-            return narrow.decode(self, bits, dtype, block)
+            return float_formats.decode(self, bits, dtype, block)
         wide = Kind.U64 if kind.bits == 64 else Kind.U32
         text = bits if kind is wide else self.let(block, self.dialect.bitcast(bits, wide, kind), kind)
         return self.wrapped(text, dtype, block)

@@ -15,16 +15,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from intarsia.codegen.clike.dialect import Dialect
-from intarsia.codegen.clike.kinds import KINDS, Kind
+from intarsia.codegen.clike.dialects.dialect import Dialect
+from intarsia.codegen.clike.storage_types import KINDS, Kind
 from intarsia.codegen.clike.values import Values
 from intarsia.codegen.clike.writer import Block
-from intarsia.codegen.collapse import collapse
-from intarsia.codegen.loop_index import Index, linear, operand_indices, regroup
-from intarsia.codegen.loop_values import stripped
+from intarsia.codegen.loops.collapse_axes import collapse
+from intarsia.codegen.loops.element_values import stripped
+from intarsia.codegen.loops.index_expr import Index, linear, operand_indices, regroup
 from intarsia.graph.dims import product
-from intarsia.kernel.lang import Tensor, walk
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
+from intarsia.primitives.lang import Tensor, walk
 
 THREADS = 64
 

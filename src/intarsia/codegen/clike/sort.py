@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from intarsia.codegen.clike.dialect import Dialect
-from intarsia.codegen.clike.kinds import KINDS, Kind
+from intarsia.codegen.clike.dialects.dialect import Dialect
 from intarsia.codegen.clike.schedules import THREADS, Kernel, _coordinates, _extent, _finished, _flat, _grid
+from intarsia.codegen.clike.storage_types import KINDS, Kind
 from intarsia.codegen.clike.values import Values
 from intarsia.codegen.clike.writer import Block
-from intarsia.codegen.loop_index import Index, linear
+from intarsia.codegen.loops.index_expr import Index, linear
 from intarsia.graph.dtypes import DType
-from intarsia.kernel.lang import Tensor
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
+from intarsia.primitives.lang import Tensor
 
 _COUNTED = 256  # lines of no more elements are sorted by counting alone
 RUN = 64

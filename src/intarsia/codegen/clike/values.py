@@ -1,6 +1,6 @@
 """Values of tensors at indices, as text: what a schedule asks for where it needs an element.
 
-Index expressions are those of `codegen.loop_index`. Sizes are numbers here; those above 4 become parameters of the
+Index expressions are those of `codegen.loops.index_expr`. Sizes are numbers here; those above 4 become parameters of the
 kernel, so that kernels which differ in sizes only are one text. A value is written in the outermost block that knows
 the variables it depends on, once.
 """
@@ -9,19 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from intarsia.codegen.clike.dialect import Buffer, Dialect, KernelParts
+from intarsia.codegen.clike.dialects.dialect import Buffer, Dialect, KernelParts
 from intarsia.codegen.clike.element import Elements
-from intarsia.codegen.clike.kinds import KINDS, Kind
+from intarsia.codegen.clike.storage_types import KINDS, Kind
 from intarsia.codegen.clike.writer import Block
-from intarsia.codegen.emit import UnsupportedPrimitive
-from intarsia.codegen.loop_index import ELEMENTWISE, Index, add, follow, linear, may_miss, of_dim, operand_indices, regroup
-from intarsia.codegen.loop_values import stripped
-from intarsia.faults import DIVISION_BY_ZERO, INDEX_OUT_OF_RANGE
+from intarsia.codegen.elementwise.emitter import UnsupportedPrimitive
+from intarsia.codegen.loops.element_values import stripped
+from intarsia.codegen.loops.index_expr import (
+    ELEMENTWISE,
+    Index,
+    add,
+    follow,
+    linear,
+    may_miss,
+    of_dim,
+    operand_indices,
+    regroup,
+)
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
-from intarsia.kernel.divisors import may_divide_by_zero
-from intarsia.kernel.interpret import highest, lowest
-from intarsia.kernel.lang import Tensor
+from intarsia.primitives.divisors import may_divide_by_zero
+from intarsia.primitives.interpreter import highest, lowest
+from intarsia.primitives.lang import Tensor
+from intarsia.run_status import DIVISION_BY_ZERO, INDEX_OUT_OF_RANGE
 
 _LITERAL = 4  # sizes up to this one are written as they are: windows, strides, dilations and the like
 Cooperative = Callable[[Tensor, str, list[int], Callable[[list[Index], Block], str], Block], str]

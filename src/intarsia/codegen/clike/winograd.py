@@ -1,4 +1,4 @@
-"""3 x 3 convolutions of stride 1 by Winograd's minimal filtering (see `codegen.minimal_filtering`), in three launches:
+"""3 x 3 convolutions of stride 1 by Winograd's minimal filtering (see `codegen.winograd_transforms`), in three launches:
 
 - a thread for each tile and channel: its window of the image, transformed, to matrices [side^2, channels, tiles];
 - as many matrix products with the transformed filters, by the schedule of all products;
@@ -11,24 +11,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from intarsia.codegen.clike import product as product_schedule
-from intarsia.codegen.clike import tensor
-from intarsia.codegen.clike.dialect import Dialect
-from intarsia.codegen.clike.fours import LANES, Fours
-from intarsia.codegen.clike.kinds import Kind
-from intarsia.codegen.clike.library_cut import Window, window_of
+from intarsia.codegen.clike import matmul as product_schedule
+from intarsia.codegen.clike import tensor_cores
+from intarsia.codegen.clike.dialects.dialect import Dialect
 from intarsia.codegen.clike.schedules import THREADS, Kernel, _extent, _finished, _flat, _grid
+from intarsia.codegen.clike.storage_types import Kind
+from intarsia.codegen.clike.vec4 import LANES, Fours
+from intarsia.codegen.clike.vendor_libraries.select_calls import Window, window_of
 from intarsia.codegen.clike.writer import Block
-from intarsia.codegen.loop_index import Index, linear, regroup
-from intarsia.codegen.loop_values import stripped
-from intarsia.codegen.minimal_filtering import OUTPUTS, filter_matrix, of_input, of_sums
+from intarsia.codegen.loops.element_values import stripped
+from intarsia.codegen.loops.index_expr import Index, linear, regroup
+from intarsia.codegen.winograd_transforms import OUTPUTS, filter_matrix, of_input, of_sums
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.lang import Tensor
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
+from intarsia.primitives import lang as k
+from intarsia.primitives.lang import Tensor
 
 if TYPE_CHECKING:
-    from intarsia.codegen.clike.cut import Cut
+    from intarsia.codegen.clike.split_into_kernels import Cut
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def chosen(cut: Cut, dot: Tensor) -> Filtering | None:
     rates = cut.dialect.tuning.filtering
     if rates is None or 0 in dot.shape or dot.dtype is not DType.FLOAT:
         return None
-    if any(a.dtype is not DType.FLOAT for a in dot.args) or tensor.factor_type(cut.dialect, dot) is not None:
+    if any(a.dtype is not DType.FLOAT for a in dot.args) or tensor_cores.factor_type(cut.dialect, dot) is not None:
         return None
     window = window_of(dot, dot)
     if window is None or not _is_filtered(window, cut):

@@ -10,12 +10,12 @@ import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import object_array
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.registry import host_op
 from intarsia.ops.ml import DOMAIN
 from intarsia.ops.ml.prepared import prepared
-from intarsia.ops.registry import host_op
-from intarsia.records import dataclass
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import object_array
 
 _REASON = "looks up each element in a table"
 

@@ -9,8 +9,8 @@ intervals).
 from __future__ import annotations
 
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.lang import Tensor
+from intarsia.primitives import lang as k
+from intarsia.primitives.lang import Tensor
 
 _KEYS = {DType.FLOAT: DType.UINT32, DType.DOUBLE: DType.UINT64}
 _INFINITY = {DType.FLOAT: 0x7F800000, DType.DOUBLE: 0x7FF0000000000000}

@@ -9,10 +9,10 @@ import numpy as np
 
 from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
+from intarsia.ops.framework.registry import op
 from intarsia.ops.ml import DOMAIN
 from intarsia.ops.ml.scores import real, rows
-from intarsia.ops.registry import op
+from intarsia.primitives import lang as k
 
 Tensor = k.Tensor
 

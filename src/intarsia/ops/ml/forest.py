@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from intarsia.kernel import lang as k
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
+from intarsia.primitives import lang as k
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 LEAF = len(MODES)

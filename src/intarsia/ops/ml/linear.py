@@ -9,10 +9,10 @@ import numpy as np
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
-from intarsia.kernel import lang as k
+from intarsia.ops.framework.registry import host_op, op
 from intarsia.ops.ml import DOMAIN
 from intarsia.ops.ml.scores import Classes, both_classes, checked_matrix, evaluated, post_transform, real, rows
-from intarsia.ops.registry import host_op, op
+from intarsia.primitives import lang as k
 
 Tensor = k.Tensor
 

@@ -11,11 +11,11 @@ import numpy as np
 from intarsia.graph.dims import Dim, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import MapType, SequenceType, TensorType, ValueType
-from intarsia.kernel import lang as k
+from intarsia.ops.framework.registry import host_op
 from intarsia.ops.ml import DOMAIN
 from intarsia.ops.ml.prepared import prepared
 from intarsia.ops.ml.scores import Classes
-from intarsia.ops.registry import host_op
+from intarsia.primitives import lang as k
 
 _VECTOR_VALUES = (DType.INT64, DType.FLOAT, DType.DOUBLE, DType.STRING)
 _REASON = "maps are dicts on the host"

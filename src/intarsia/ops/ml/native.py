@@ -12,13 +12,13 @@ import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
-from intarsia.kernel import lang as k
+from intarsia.ops.framework.registry import host_op, op
 from intarsia.ops.ml.categories import word_places
 from intarsia.ops.ml.linear import pair_probabilities, support_kernel
 from intarsia.ops.ml.packed import LANES, NODE_BYTES, keys
 from intarsia.ops.ml.scores import both_classes, checked_matrix, post_transform, rows
 from intarsia.ops.ml.trees import classified, regressed
-from intarsia.ops.registry import host_op, op
+from intarsia.primitives import lang as k
 
 DOMAIN = "intarsia.ml"
 Tensor = k.Tensor

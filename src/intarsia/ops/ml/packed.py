@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import Operands
+from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.ml import descent
 from intarsia.ops.ml.forest import LEAF, MODES, Forest
-from intarsia.records import dataclass
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import Operands
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(len(MODES))
 LANES = 8  # rows whose keys of one feature lie side by side
@@ -22,7 +22,7 @@ _DENSE_WASTE = 4  # votes may be padded with zeros to so many times their number
 
 @dataclass(frozen=True)
 class Packed:
-    """What the kernel reads; see `codegen/trees.py`.
+    """What the kernel reads; see `providers/cpu/kernels/ml/trees_kernel.py`.
 
     Attributes:
         nodes: int32 [nodes, 4] for float32 data, int64 [nodes, 3] for double.

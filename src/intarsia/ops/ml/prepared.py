@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from intarsia import forks
+from intarsia.machine import fork_safety
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ def prepared(build: Callable[..., T]) -> Callable[..., T]:
     The arguments are held as long as their result is, so an identity is never taken over by another object.
     """
     kept: OrderedDict[tuple[int, ...], tuple[tuple[Any, ...], T]] = OrderedDict()
-    lock = forks.lock()
+    lock = fork_safety.lock()
 
     @functools.wraps(build)
     def look_up(*attributes: Any) -> T:

@@ -9,10 +9,10 @@ import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import interpret
-from intarsia.ops.softmax import softmax_over
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.nn.softmax import softmax_over
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import interpret
 
 Tensor = k.Tensor
 

@@ -15,13 +15,13 @@ import numpy as np
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
-from intarsia.kernel import lang as k
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.registry import host_op
 from intarsia.ops.ml import DOMAIN
 from intarsia.ops.ml.forest import Forest, forest_of_nodes, forest_of_splits
 from intarsia.ops.ml.prepared import prepared
 from intarsia.ops.ml.scores import Classes, both_classes, checked_matrix, evaluated, post_transform
-from intarsia.ops.registry import host_op
-from intarsia.records import dataclass
+from intarsia.primitives import lang as k
 
 Ints = Sequence[int]
 Floats = Sequence[float]

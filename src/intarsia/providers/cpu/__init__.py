@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from intarsia.ep.provider import CompileContext, ExecutionProvider, Program, SavedProgram, Support
 from intarsia.graph.model import Graph, Node
-from intarsia.partition.provider import CompileContext, ExecutionProvider, Program, SavedProgram, Support
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)
@@ -49,45 +49,45 @@ class CPUExecutionProvider(ExecutionProvider):
 
     def compile(self, graph: Graph, context: CompileContext) -> Program:
         from intarsia.ops import registry
-        from intarsia.providers.cpu.program import CpuProgram
+        from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
         return CpuProgram.compile(graph, registry(), context)
 
     def warm_up(self) -> None:
-        from intarsia.codegen.target import is_known
+        from intarsia.codegen.llvm.target import is_known
 
         if not is_known():  # nothing was compiled here before
-            from intarsia.codegen import early
-            from intarsia.codegen.compilers import compilers
+            from intarsia.codegen.llvm import compile_ahead
+            from intarsia.codegen.llvm.compile_workers import compilers
             from intarsia.runtime.executor import missing_text
 
             if compilers().expect():
-                early.begin(missing_text)
+                compile_ahead.begin(missing_text)
 
     def share(self, program: Program, context: CompileContext) -> Program | None:
-        from intarsia.providers.cpu.program import CpuProgram
+        from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
         assert isinstance(program, CpuProgram)
         return program.share(context)
 
     def compatibility_info(self) -> str:
-        from intarsia.providers.cpu import saved
+        from intarsia.providers.cpu.program import serialize
 
-        return saved.compatibility_info()
+        return serialize.compatibility_info()
 
     def check_compatibility(self, info: str) -> tuple[str, bool]:
-        from intarsia.providers.cpu import saved
+        from intarsia.providers.cpu.program import serialize
 
-        return saved.check_compatibility(info)
+        return serialize.check_compatibility(info)
 
     def save(self, program: Program) -> SavedProgram:
-        from intarsia.providers.cpu import saved
-        from intarsia.providers.cpu.program import CpuProgram
+        from intarsia.providers.cpu.program import serialize
+        from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
         assert isinstance(program, CpuProgram)
-        return saved.save(program)
+        return serialize.save(program)
 
     def restore(self, head: bytes, block: np.ndarray, context: CompileContext) -> Program | None:
-        from intarsia.providers.cpu import saved
+        from intarsia.providers.cpu.program import serialize
 
-        return saved.restore(head, block, context)
+        return serialize.restore(head, block, context)

@@ -11,12 +11,12 @@ import numpy as np
 
 from intarsia.graph.dims import Dim, Shape, symbols_of
 from intarsia.graph.model import Node, Value
-from intarsia.plan.constraints import Constraint
+from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.segment import Segment
-from intarsia.records import dataclass
+from intarsia.plan.size_constraints import Constraint
 
 if TYPE_CHECKING:
-    from intarsia.codegen.engine import KernelText
+    from intarsia.codegen.llvm.jit import KernelText
 
 
 @dataclass

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from intarsia.codegen.clike import Dialect
-from intarsia.codegen.clike.library import Libraries
+from intarsia.codegen.clike.vendor_libraries.calls import Libraries
 from intarsia.device.gpu import Gpu
-from intarsia.partition.device import Device
+from intarsia.ep.device import Device
+from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.gpu.streams import EFFECTIVE, StreamExecutionProvider, StreamOptions
-from intarsia.records import dataclass
 
 if TYPE_CHECKING:
     from intarsia.device.cuda import CudaDevice

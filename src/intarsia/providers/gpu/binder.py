@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from intarsia.codegen.clike import Cut, Dialect
-from intarsia.codegen.clike.byte_factors import BYTES, kept_as_bytes
-from intarsia.codegen.clike.cut import Job, is_cheap
-from intarsia.codegen.clike.kinds import stored_nbytes
-from intarsia.codegen.clike.library import Libraries
-from intarsia.codegen.loop_values import stripped
+from intarsia.codegen.clike.int8_factors import BYTES, kept_as_bytes
+from intarsia.codegen.clike.split_into_kernels import Job, is_cheap
+from intarsia.codegen.clike.storage_types import stored_nbytes
+from intarsia.codegen.clike.vendor_libraries.calls import Libraries
+from intarsia.codegen.loops.element_values import stripped
 from intarsia.device.gpu import Gpu, Slice, aligned
 from intarsia.device.graphs import USE, Graphs
 from intarsia.device.libraries import NotOfferedError
@@ -22,16 +22,16 @@ from intarsia.errors import EPFail, InvalidGraph, OutOfMemory
 from intarsia.graph.dims import Expr
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
-from intarsia.kernel.interpret import interpret
-from intarsia.kernel.lang import DefinitionError, Tensor, broadcast, scalar, walk
-from intarsia.kernel.rewrite import as_scalar, substitute
-from intarsia.ops.infer import Inference, infer
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.infer import Inference, infer
+from intarsia.primitives.interpreter import interpret
+from intarsia.primitives.lang import DefinitionError, Tensor, broadcast, scalar, walk
+from intarsia.primitives.substitute import as_scalar, substitute
+from intarsia.printable import get_logger
 from intarsia.providers.gpu.kept import SMALL_NBYTES, KeptPlan, PlanStore
+from intarsia.providers.gpu.launch_ranges import Region
 from intarsia.providers.gpu.plan import Constants, Plan, described, leaf_of, values_nbytes
-from intarsia.providers.gpu.regions import Region
 from intarsia.providers.gpu.written import device_registry, rewritten
-from intarsia.records import dataclass
-from intarsia.visible import get_logger
 
 _logger = get_logger("intarsia")
 _MOST_COPIED = 4 << 20  # bytes of constants that a kept plan may have of its own

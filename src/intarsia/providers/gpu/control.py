@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia.codegen.clike.cut import wide_type
-from intarsia.codegen.clike.steps import Write, row
+from intarsia.codegen.clike.loop_steps import Write, row
+from intarsia.codegen.clike.split_into_kernels import wide_type
 from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
-from intarsia.kernel import lang as k
-from intarsia.kernel.lang import Tensor
-from intarsia.kernel.rewrite import as_scalar
 from intarsia.ops.control import trip_type
+from intarsia.primitives import lang as k
+from intarsia.primitives.lang import Tensor
+from intarsia.primitives.substitute import as_scalar
+from intarsia.providers.gpu.launch_ranges import NO_LIMIT
 from intarsia.providers.gpu.recurrent import RECURRENT, count
-from intarsia.providers.gpu.regions import NO_LIMIT
 from intarsia.providers.gpu.written import DOMAIN
 from intarsia.providers.gpu.written.suppression import lower_suppress
 

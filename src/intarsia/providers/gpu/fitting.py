@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
-from intarsia.codegen.clike.kinds import stored_nbytes
+from intarsia.codegen.clike.storage_types import stored_nbytes
 from intarsia.graph.model import Graph, Node, TensorType
 
 

@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.cache import content_key, get_cache
+from intarsia.cache.disk_cache import content_key, get_cache
+from intarsia.cache.fingerprint import fingerprint
 from intarsia.codegen.clike import Dialect
-from intarsia.codegen.clike.cut import Job
-from intarsia.codegen.clike.library import Libraries
-from intarsia.codegen.fingerprint import fingerprint
+from intarsia.codegen.clike.split_into_kernels import Job
+from intarsia.codegen.clike.vendor_libraries.calls import Libraries
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node
-from intarsia.kernel.lang import Tensor
-from intarsia.ops.infer import resolve_version
-from intarsia.providers.gpu.regions import Region
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.infer import resolve_version
+from intarsia.primitives.lang import Tensor
+from intarsia.printable import get_logger
+from intarsia.providers.gpu.launch_ranges import Region
 from intarsia.providers.gpu.written import device_registry
-from intarsia.records import dataclass
-from intarsia.visible import get_logger
 
 SMALL_NBYTES = 1 << 16
 _logger = get_logger("intarsia")

@@ -10,25 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from intarsia import forks
-from intarsia.codegen.clike.cut import Cut, Job
-from intarsia.codegen.clike.kinds import stored_nbytes
-from intarsia.codegen.clike.library import Libraries
 from intarsia.codegen.clike.schedules import Kernel
+from intarsia.codegen.clike.split_into_kernels import Cut, Job
+from intarsia.codegen.clike.storage_types import stored_nbytes
+from intarsia.codegen.clike.vendor_libraries.calls import Libraries
 from intarsia.device.gpu import Gpu, Launch, Slice, aligned
 from intarsia.device.graphs import Graphs, Stretches
 from intarsia.device.libraries import NotOfferedError
+from intarsia.ep.device import DeviceTensor
+from intarsia.ep.provider import RunContext
 from intarsia.errors import InvalidArgument, OutOfMemory
-from intarsia.faults import MESSAGES
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Node
-from intarsia.kernel.lang import Tensor, walk
-from intarsia.partition.device import DeviceTensor
+from intarsia.lazy_dataclass import dataclass
+from intarsia.machine import fork_safety
 from intarsia.partition.partition import label
-from intarsia.partition.provider import RunContext
-from intarsia.plan.arena import place
-from intarsia.providers.gpu.regions import NO_LIMIT, Region, nested, parts
-from intarsia.records import dataclass
+from intarsia.plan.memory_layout import place
+from intarsia.primitives.lang import Tensor, walk
+from intarsia.providers.gpu.launch_ranges import NO_LIMIT, Region, nested, parts
+from intarsia.run_status import MESSAGES
 
 JobObserver = Callable[[Job, int, int, int], None]
 """Is told of a launch: when it began and ended (`time.perf_counter_ns`), and the bytes it reads and writes."""
@@ -93,7 +93,7 @@ class Constants:
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
         self._slices: dict[str, Slice] = {}
-        self._lock = forks.lock()
+        self._lock = fork_safety.lock()
 
     def slice(self, name: str, constant: Constant) -> Slice:
         return self.made(name, lambda: self._written(constant))

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from intarsia import forks
 from intarsia.codegen.clike import Dialect
-from intarsia.codegen.clike.cut import Job
-from intarsia.codegen.clike.library import Choice, Libraries
+from intarsia.codegen.clike.split_into_kernels import Job
+from intarsia.codegen.clike.vendor_libraries.calls import Choice, Libraries
 from intarsia.device.gpu import Gpu, GpuTransfer, Slice
 from intarsia.device.graphs import Graphs
+from intarsia.ep.capability import Support
+from intarsia.ep.device import DeviceTensor
+from intarsia.ep.provider import NodeReport, Program, RunContext, StepObserver
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node
-from intarsia.ops.random import state_words
-from intarsia.partition.capability import Support
-from intarsia.partition.device import DeviceTensor
-from intarsia.partition.provider import NodeReport, Program, RunContext, StepObserver
+from intarsia.machine import fork_safety
+from intarsia.ops.tensor.random_tensors import state_words
 from intarsia.providers.gpu.binder import bind
 from intarsia.providers.gpu.kept import PlanStore
 from intarsia.providers.gpu.plan import Constants, Plan, described
@@ -177,7 +177,7 @@ class _Stage:
         self._constants, self._on_disk, self._names, self._on_step = constants, on_disk, names, on_step
         self._graphs = graphs
         self._plans: OrderedDict[object, Plan] = OrderedDict()
-        self._lock = forks.lock()
+        self._lock = fork_safety.lock()
         self._store: PlanStore | None = None
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from intarsia.codegen.clike import Dialect
-from intarsia.codegen.clike.library import Libraries
+from intarsia.codegen.clike.vendor_libraries.calls import Libraries
 from intarsia.device.gpu import Gpu, GpuAllocator, GpuTransfer, no_such_device
 from intarsia.device.graphs import Graphs
+from intarsia.ep.capability import ComputeCapability, KernelLookup, Support
+from intarsia.ep.device import Allocator, DataTransfer, Device
+from intarsia.ep.provider import CompileContext, ExecutionProvider, Program
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node
-from intarsia.partition.capability import ComputeCapability, KernelLookup, Support
-from intarsia.partition.device import Allocator, DataTransfer, Device
-from intarsia.partition.provider import CompileContext, ExecutionProvider, Program
 from intarsia.providers.gpu.fitting import beyond
 from intarsia.providers.gpu.program import GpuProgram
 from intarsia.providers.gpu.survey import Survey, value_indices

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.codegen.clike.cut import Cut
-from intarsia.codegen.clike.steps import Write, row
+from intarsia.codegen.clike.loop_steps import Write, row
+from intarsia.codegen.clike.split_into_kernels import Cut
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
-from intarsia.kernel import lang as k
-from intarsia.kernel.activations import ACTIVATIONS
-from intarsia.kernel.lang import DefinitionError, Tensor
-from intarsia.ops.recurrent import check_attributes, resolve_activations
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.nn.recurrent import check_attributes, resolve_activations
+from intarsia.primitives import lang as k
+from intarsia.primitives.activations import ACTIVATIONS
+from intarsia.primitives.lang import DefinitionError, Tensor
 
 if TYPE_CHECKING:
     from intarsia.providers.gpu.binder import Scope, Work
@@ -30,7 +30,7 @@ Activation = Callable[[Tensor], Tensor]
 
 
 def activation(name: str, alpha: float, beta: float) -> Activation:
-    """As `ops.recurrent` has them, in primitives."""
+    """As `ops.nn.recurrent` has them, in primitives."""
     key = name.lower()
     if key not in ACTIVATIONS:
         raise DefinitionError(f"activation {name!r} is not known; expected one of {', '.join(ACTIVATIONS)}")

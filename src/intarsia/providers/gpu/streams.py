@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Literal
 from intarsia.device.graphs import Graphs
 from intarsia.device.streams import Setup, StreamDevice
 from intarsia.errors import InvalidArgument
+from intarsia.lazy_dataclass import dataclass
 from intarsia.partition.partition import Partition, label
+from intarsia.printable import get_logger
 from intarsia.providers.field import looked_for
 from intarsia.providers.gpu.provider import GpuExecutionProvider
 from intarsia.providers.options import FIRST_DEVICE, DeviceId
-from intarsia.records import dataclass
-from intarsia.visible import get_logger
 
 NO_LIMIT = 2**64 - 1
 _logger = get_logger("intarsia")

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from intarsia.codegen.clike import Dialect, unsupported
-from intarsia.codegen.clike.kinds import stored_nbytes
+from intarsia.codegen.clike.storage_types import stored_nbytes
 from intarsia.device.gpu import DeviceLimits
+from intarsia.ep.capability import Support
 from intarsia.errors import IntarsiaError
 from intarsia.graph.dims import Expr, evaluate, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
-from intarsia.kernel import lang as k
 from intarsia.ops.control import always_goes_on, trip_type
-from intarsia.ops.infer import Inference, infer, resolve_version, trace
-from intarsia.ops.registry import OpRecord
-from intarsia.partition.capability import Support
-from intarsia.partition.host_shapes import READS_ONLY_SHAPE
+from intarsia.ops.framework.infer import Inference, infer, resolve_version, trace
+from intarsia.ops.framework.registry import OpRecord
+from intarsia.partition.shape_subgraphs import READS_ONLY_SHAPE
+from intarsia.primitives import lang as k
 from intarsia.providers.gpu.control import lowering
 from intarsia.providers.gpu.written import DOMAIN, device_registry, rewritten
 from intarsia.providers.gpu.written.rules import COUNT, replacement

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from intarsia.device.gpu import Gpu
-from intarsia.partition.device import Device
+from intarsia.ep.device import Device
+from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.field import looked_for
 from intarsia.providers.gpu.provider import GpuExecutionProvider
 from intarsia.providers.options import FIRST_DEVICE, NO_LIMIT, DeviceId, Nbytes
-from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from intarsia import forks
-from intarsia.errors import EPFail, InvalidArgument, UnknownOption, nearest
-from intarsia.graph.model import Graph, Node
-from intarsia.partition.device import Device
-from intarsia.partition.provider import (
+from intarsia.ep.device import Device
+from intarsia.ep.provider import (
     HOST,
     CompileContext,
     ComputeCapability,
@@ -22,8 +19,11 @@ from intarsia.partition.provider import (
     SavedProgram,
     Support,
 )
+from intarsia.errors import EPFail, InvalidArgument, UnknownOption, nearest
+from intarsia.graph.model import Graph, Node
+from intarsia.machine import fork_safety
+from intarsia.printable import get_logger
 from intarsia.providers.openvino.options import OpenVINOOptions
-from intarsia.visible import get_logger
 
 if TYPE_CHECKING:
     from intarsia.providers.openvino.survey import Survey
@@ -57,7 +57,7 @@ class OpenVINOExecutionProvider(ExecutionProvider):
         if why := self.unavailable() or self.missing_for(self.options):
             raise EPFail(f"{self.name} cannot be used on this machine: {why}")
         self._properties = self._checked_properties()
-        self._lock = forks.lock()
+        self._lock = fork_safety.lock()
         self._survey: Survey | None = None
 
     @classmethod

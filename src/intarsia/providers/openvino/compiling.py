@@ -7,10 +7,10 @@ from typing import Any
 
 from intarsia.errors import EPFail, InvalidArgument, OutOfMemory, nearest
 from intarsia.graph.model import Graph, TensorType
+from intarsia.printable import get_logger
 from intarsia.providers.openvino.model import mismatch, read
 from intarsia.providers.openvino.options import OpenVINOOptions
 from intarsia.providers.openvino.runtime import core, shortened
-from intarsia.visible import get_logger
 
 _logger = get_logger("intarsia.providers.openvino")
 _TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}

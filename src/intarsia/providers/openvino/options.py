@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from intarsia.errors import InvalidArgument, NotImplemented, nearest
-from intarsia.records import dataclass
+from intarsia.lazy_dataclass import dataclass
 
 _DEVICES = ("CPU", "GPU", "NPU")
 _VIRTUAL = ("AUTO", "HETERO", "MULTI", "BATCH")

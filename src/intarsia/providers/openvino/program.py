@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from intarsia import forks
+from intarsia.ep.provider import NodeReport, Program, RunContext, StepObserver
 from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.dims import Dim, Expr, evaluate, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.machine import fork_safety
 from intarsia.partition.partition import label
-from intarsia.partition.provider import NodeReport, Program, RunContext, StepObserver
+from intarsia.printable import get_logger
 from intarsia.providers.openvino.model import node_name
 from intarsia.providers.openvino.runtime import shortened
-from intarsia.records import dataclass
-from intarsia.visible import get_logger
 
 _logger = get_logger("intarsia.providers.openvino")
 _VIEWED = {DType.BFLOAT16: ("bf16", np.uint16)}  # types that NumPy does not have: the bytes under another type
@@ -75,7 +75,7 @@ class OpenVINOProgram(Program):
             for name in dim.symbols
             if str(dim) == name
         }
-        self._lock = forks.lock()
+        self._lock = fork_safety.lock()
         self._pools: OrderedDict[Any, _Pool] = OrderedDict()
         if not static:
             self._pools[None] = _Pool(compile_for(None), passed_through)

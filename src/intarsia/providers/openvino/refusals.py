@@ -11,12 +11,12 @@ from dataclasses import field
 
 import numpy as np
 
+from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType
-from intarsia.partition.capability import Support
+from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.openvino.saturation import adds_bytes_in_16_bits, saturating
 from intarsia.providers.openvino.wrong import WRONG, WRONG_OF_NAN
-from intarsia.records import dataclass
 
 TAKEN = frozenset((DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.INT32, DType.INT64, DType.INT8, DType.UINT8, DType.BOOL))
 _NARROW_LIMIT = 1 << 31

@@ -8,11 +8,11 @@ import importlib.util
 import re
 from typing import Any
 
-from intarsia import forks
+from intarsia.machine import fork_safety
 
 MINIMUM = (2024, 4)
 INSTALL = "pip install 'openvino>=2025.0', or intarsia[openvino]"
-_lock = forks.lock()
+_lock = fork_safety.lock()
 
 
 @functools.cache

@@ -25,7 +25,7 @@ _HANDED_ON = frozenset(
 
 def adds_bytes_in_16_bits(device: str) -> bool:
     """Whether `device` may be a processor whose products of bytes saturate."""
-    from intarsia.codegen.target import Target
+    from intarsia.codegen.llvm.target import Target
 
     if device.partition(".")[0] in ("GPU", "NPU"):
         return False

@@ -10,19 +10,19 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from intarsia import forks
+from intarsia.ep.capability import Support
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node, TensorType
-from intarsia.partition.capability import Support
+from intarsia.machine import fork_safety
 from intarsia.partition.partition import subgraph
+from intarsia.printable import get_logger
 from intarsia.providers.openvino.model import mismatch, read, single_node
 from intarsia.providers.openvino.refusals import Analysis, refusal
 from intarsia.providers.openvino.runtime import core, shortened
-from intarsia.visible import get_logger
 
 _KEPT_NBYTES = 1 << 12  # larger constants are asked about as inputs, and only where that fails as they are
 _answers: dict[str, Support] = {}
-_lock = forks.lock()
+_lock = fork_safety.lock()
 _logger = get_logger("intarsia.providers.openvino")
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from intarsia.device.gpu import Gpu
-from intarsia.partition.device import Device
+from intarsia.ep.device import Device
+from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.gpu.streams import EFFECTIVE, StreamExecutionProvider, StreamOptions
-from intarsia.records import dataclass
 
 
 @dataclass(frozen=True)

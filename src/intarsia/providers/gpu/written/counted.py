@@ -6,9 +6,9 @@ from typing import Any
 
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.lang import Tensor
-from intarsia.ops.operands import normal_axis
+from intarsia.ops.framework.operands import normal_axis
+from intarsia.primitives import lang as k
+from intarsia.primitives.lang import Tensor
 from intarsia.providers.gpu.written.registry import device_op
 
 _SORTED_COLUMNS = 32  # of slices that are put in order column by column

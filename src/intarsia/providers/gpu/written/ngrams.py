@@ -8,9 +8,9 @@ import numpy as np
 
 from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.lang import Tensor
-from intarsia.ops.text import checked_ngrams
+from intarsia.ops.text.strings import checked_ngrams
+from intarsia.primitives import lang as k
+from intarsia.primitives.lang import Tensor
 from intarsia.providers.gpu.written.registry import device_op
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.lang import Tensor
+from intarsia.primitives import lang as k
+from intarsia.primitives.lang import Tensor
 from intarsia.providers.gpu.written.registry import device_op
 
 

@@ -1,4 +1,5 @@
-"""Random tensors on devices: `ops.random`'s definitions with the state as an operand, so that all providers draw the same.
+"""Random tensors on devices: `ops.tensor.random_tensors`'s definitions with the state as an operand, so that all providers draw
+the same.
 
 The state is key and stream as four words: of a node's own `seed`, or an input that the program sets before each run.
 """
@@ -10,11 +11,11 @@ from typing import Any
 
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.lang import Tensor
-from intarsia.ops import philox, random
-from intarsia.ops.operands import element_type
-from intarsia.ops.registry import NodeContext
+from intarsia.ops.framework.operands import element_type
+from intarsia.ops.framework.registry import NodeContext
+from intarsia.ops.tensor import philox, random_tensors
+from intarsia.primitives import lang as k
+from intarsia.primitives.lang import Tensor
 from intarsia.providers.gpu.written.registry import device_op
 
 
@@ -22,7 +23,7 @@ def _state(state: Tensor | None, seed: float | None) -> Tensor:
     if state is not None:
         return state
     assert seed is not None
-    return k.constant(random.state_words(seed))
+    return k.constant(random_tensors.state_words(seed))
 
 
 @device_op("RandomUniform")
@@ -31,7 +32,7 @@ def random_uniform(
     low: float = 0.0, high: float = 1.0, seed: float | None = None,
 ) -> Tensor:  # fmt: skip
     """RandomUniform and RandomUniformLike."""
-    return random.uniform(*_result(like, shape, dtype), low, high, _state(state, seed))
+    return random_tensors.uniform(*_result(like, shape, dtype), low, high, _state(state, seed))
 
 
 @device_op("RandomNormal")
@@ -40,7 +41,7 @@ def random_normal(
     mean: float = 0.0, scale: float = 1.0, seed: float | None = None,
 ) -> Tensor:  # fmt: skip
     """RandomNormal and RandomNormalLike."""
-    return random.normal(*_result(like, shape, dtype), mean, scale, _state(state, seed))
+    return random_tensors.normal(*_result(like, shape, dtype), mean, scale, _state(state, seed))
 
 
 def _result(like: Tensor | None, shape: Sequence[int] | None, dtype: int | None) -> tuple[Sequence[Dim], DType]:
@@ -53,7 +54,7 @@ def _result(like: Tensor | None, shape: Sequence[int] | None, dtype: int | None)
 @device_op("Bernoulli")
 def bernoulli(input: Tensor, state: Tensor | None = None, *, dtype: int | None = None, seed: float | None = None) -> Tensor:
     """1 with the probability that `input` gives, else 0."""
-    return random.chosen(input, input.dtype if dtype is None else element_type(dtype), _state(state, seed))
+    return random_tensors.chosen(input, input.dtype if dtype is None else element_type(dtype), _state(state, seed))
 
 
 @device_op("Multinomial")
@@ -61,7 +62,7 @@ def multinomial(
     input: Tensor, state: Tensor | None = None, *, dtype: int = DType.INT32, sample_size: int = 1, seed: float | None = None
 ) -> Tensor:
     """Class indices [batch, sample_size] drawn by the unnormalised log-probabilities [batch, classes], in float64."""
-    return random.sampled(input, sample_size, element_type(dtype), _state(state, seed))
+    return random_tensors.sampled(input, sample_size, element_type(dtype), _state(state, seed))
 
 
 @device_op("Dropout", values=("training_mode",))
@@ -75,9 +76,9 @@ def dropout(
     probability = k.scalar(0.5, DType.FLOAT) if ratio is None else k.cast(k.reshape(ratio, ()), DType.FLOAT)
     if seed is None:
         assert state is not None
-        drawn = random.units(data.shape, DType.FLOAT, state)
+        drawn = random_tensors.units(data.shape, DType.FLOAT, state)
     else:
-        drawn = k.constant(random.reference_units(tuple(_number(d) for d in data.shape), seed))
+        drawn = k.constant(random_tensors.reference_units(tuple(_number(d) for d in data.shape), seed))
     return philox.dropped(drawn, data, probability)
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from intarsia.faults import SAMPLES_ARE_TOO_MANY
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.interpret import lowest
-from intarsia.kernel.lang import Tensor
-from intarsia.ops import region_places
-from intarsia.ops.region_places import MOST_SAMPLES
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.nn import region_samples as region_places
+from intarsia.ops.nn.region_samples import MOST_SAMPLES
+from intarsia.primitives import lang as k
+from intarsia.primitives.interpreter import lowest
+from intarsia.primitives.lang import Tensor
 from intarsia.providers.gpu.written.registry import device_op
-from intarsia.records import dataclass
+from intarsia.run_status import SAMPLES_ARE_TOO_MANY
 
 _AXES = (1, 0)  # of x1, y1: rows of an image go along y
 

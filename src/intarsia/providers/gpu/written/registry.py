@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from intarsia.ops import builtin, registry
-from intarsia.ops.registry import OpRecord, Registry
+from intarsia.ops.framework.registry import OpRecord, Registry
 
 DOMAIN = "intarsia.device"
 _FAMILIES = (
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def device_op(name: str, values: tuple[str, ...] = ()) -> Callable[[F], F]:
-    """Register a definition in primitives, as `ops.registry.op` does."""
+    """Register a definition in primitives, as `ops.framework.registry.op` does."""
 
     def register(function: F) -> F:
         _OWN.add(OpRecord(DOMAIN, name, 1, function, values=values))

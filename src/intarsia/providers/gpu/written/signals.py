@@ -9,10 +9,10 @@ import numpy as np
 
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.lang import Tensor
-from intarsia.ops.operands import normal_axis
-from intarsia.ops.signal import mel_weight_matrix
+from intarsia.ops.arithmetic.signal import mel_weight_matrix
+from intarsia.ops.framework.operands import normal_axis
+from intarsia.primitives import lang as k
+from intarsia.primitives.lang import Tensor
 from intarsia.providers.gpu.written.registry import device_op
 
 _MOST = 64  # elements of a transform that is one product
@@ -125,7 +125,7 @@ def _whole(x: Pair, length: int) -> Pair:
 
 
 def transform(x: Pair, length: int, inverse: bool, onesided: bool) -> Pair:
-    """Of the rows of [rows, n], as `ops.signal.transformed`."""
+    """Of the rows of [rows, n], as `ops.arithmetic.signal.transformed`."""
     rows = x[0].shape[0]
     if length == 0:
         empty = k.full((rows, int(onesided and not inverse)), 0.0, x[0].dtype)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from intarsia.codegen.clike.steps import Write
+from intarsia.codegen.clike.loop_steps import Write
 from intarsia.graph.dims import Dim, fresh_symbol, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
-from intarsia.kernel import lang as k
-from intarsia.kernel.lang import Tensor
-from intarsia.ops.registry import OpRecord
+from intarsia.ops.framework.registry import OpRecord
+from intarsia.primitives import lang as k
+from intarsia.primitives.lang import Tensor
 from intarsia.providers.gpu.written.counted import compacted
 from intarsia.providers.gpu.written.registry import DOMAIN, add
 

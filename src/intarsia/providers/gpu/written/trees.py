@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from intarsia.graph.dtypes import DType
-from intarsia.kernel import lang as k
-from intarsia.kernel.lang import Tensor
+from intarsia.ops.framework.registry import OpRecord
 from intarsia.ops.ml import descent
 from intarsia.ops.ml.forest import Forest
 from intarsia.ops.ml.packed import Intervals, intervals
 from intarsia.ops.ml.prepared import prepared
 from intarsia.ops.ml.trees import MEANINGS, Ensemble, classified, regressed
-from intarsia.ops.registry import OpRecord
+from intarsia.primitives import lang as k
+from intarsia.primitives.lang import Tensor
 from intarsia.providers.gpu.written.registry import DOMAIN, add
 
 _MOST_VOTES = 1 << 22  # elements of the table of votes

@@ -1,0 +1,1 @@
+"""Content-addressed files on disk; knows nothing of kernels."""

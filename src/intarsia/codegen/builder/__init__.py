@@ -1,0 +1,1 @@
+"""Structured control flow over the IR builder."""

@@ -1,0 +1,1 @@
+"""The C-like languages: WGSL, CUDA C, HIP C, OpenCL C."""

@@ -1,0 +1,1 @@
+"""Calls of a vendor's libraries instead of printed kernels."""

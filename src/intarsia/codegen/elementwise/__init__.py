@@ -1,0 +1,1 @@
+"""One primitive on one element or vector, as LLVM IR."""

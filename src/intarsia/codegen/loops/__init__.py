@@ -1,0 +1,1 @@
+"""Any primitive graph as a loop nest."""

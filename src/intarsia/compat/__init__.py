@@ -1,0 +1,1 @@
+"""How far the API is onnxruntime's."""

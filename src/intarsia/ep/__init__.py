@@ -1,0 +1,1 @@
+"""What an execution provider implements, and what it is given."""

@@ -1,0 +1,1 @@
+"""Files and bytes: protobuf, FlatBuffers, external data, read in place and written whole."""

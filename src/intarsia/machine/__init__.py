@@ -1,0 +1,1 @@
+"""What this machine allows the process: cores, memory, matrix tiles, forks."""

@@ -1,0 +1,60 @@
+"""A whole model as one program in host memory: no copies, no partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from intarsia.device.memory import taken_from_device
+from intarsia.ep.device import DeviceTensor
+from intarsia.ep.provider import BoundCall, FeedCall, Program, RunContext
+from intarsia.errors import check_outputs
+
+
+class DirectModel:
+    """Runs one program whose inputs and outputs are the model's, in their order.
+
+    Attributes:
+        feed_call: `Program.feed_call` for the shapes that came last twice in a row, or `Program.open_call`.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.feed_call: FeedCall | None = None
+        self.inputs, self.outputs, self.run, self.awaits = program.inputs, program.outputs, program.run, program.awaits
+
+    def run_into(self, inputs: Sequence[Any], targets: Mapping[str, np.ndarray | None]) -> list[Any] | None:
+        """`Program.run_into`."""
+        return self.program.run_into(inputs, targets)
+
+    def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
+        """`Program.bound`."""
+        return self.program.bound(inputs, targets)
+
+    def expect_feed(self, inputs: Sequence[Any]) -> None:
+        """Let `feed_call` be the function for inputs like these, where the program has one, else that for all sizes."""
+        self.feed_call = self.program.feed_call(inputs) or self.program.open_call()
+
+    def expect_sizes(self) -> None:
+        """Let `feed_call` be the function for all sizes, where the program has one."""
+        self.feed_call = self.program.open_call()
+
+    def run_some(
+        self, wanted: tuple[str, ...], inputs: Sequence[Any], run: RunContext | None = None, stay: frozenset[str] = frozenset()
+    ) -> list[Any]:
+        """The outputs `wanted`, in that order, in host memory.
+
+        Raises:
+            InvalidArgument: a name is not an output.
+            Fail: the caller asked to stop.
+        """
+        check_outputs(wanted, self.outputs)
+        inputs = [taken_from_device(x) if isinstance(x, DeviceTensor) else x for x in inputs]
+        results = dict(zip(self.outputs, self.program.run(inputs, run), strict=True))
+        chosen: list[Any] = []
+        for i, name in enumerate(wanted):
+            value = results[name]
+            chosen.append(value.copy() if name in wanted[:i] and hasattr(value, "copy") else value)
+        return chosen

@@ -1,0 +1,1 @@
+"""Arithmetic, products, reductions, linear algebra, signals."""

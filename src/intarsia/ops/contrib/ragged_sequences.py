@@ -1,0 +1,370 @@
+"""com.microsoft: operators over sequences of tokens of different lengths, one behind the other: gated delta networks, causal
+convolutions and hashes of n-grams, each with what a later call has to know of this one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from intarsia.graph.dims import Dim, floordiv, product
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.operands import OMITTED
+from intarsia.ops.framework.registry import NodeContext, host_op
+from intarsia.ops.nn.recurrent import sigmoid
+from intarsia.primitives import lang as k
+
+DOMAIN = "com.microsoft"
+Array = np.ndarray
+_REASON = "where a sequence of the pack begins is data"
+_MOST_CAPTURED = 8
+
+
+def _spans(bounds: Array, tokens: int) -> list[slice]:
+    """The rows of every sequence, by the sums of the lengths before them."""
+    ends = bounds.reshape(-1).tolist()
+    if not ends or ends[0] != 0 or ends[-1] != tokens or any(a > b for a, b in pairwise(ends)):
+        raise k.DefinitionError(
+            f"sequences begin at {ends}; expected numbers that rise from 0 to {tokens}, the number of tokens"
+        )
+    return [slice(a, b) for a, b in pairwise(ends)]
+
+
+@dataclass(frozen=True)
+class _Capture:
+    """How many of a sequence's first steps are asked for."""
+
+    capacity: int
+    counts: Array | None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.capacity <= _MOST_CAPTURED:
+            raise k.DefinitionError(f"state_update_capacity is {self.capacity}; expected 0 to {_MOST_CAPTURED}")
+        if bool(self.capacity) != (self.counts is not None):
+            raise k.DefinitionError("capture_count and a state_update_capacity above 0 are given together")
+
+    def of(self, sequence: int, steps: int) -> int:
+        return 0 if self.counts is None else max(0, min(int(self.counts[sequence]), self.capacity, steps))
+
+
+# --- gated delta networks -------------------------------------------------------------------------------------------
+
+
+def _heads(
+    query: tuple[Any, ...], key: tuple[Any, ...] | None, value: tuple[Any, ...] | None, state: tuple[Any, ...] | None
+) -> tuple[Any, Any, Any, Any]:
+    """Heads of queries, and of values, and their sizes."""
+    if key is not None and value is not None:
+        return query[-2], value[-2], query[-1], value[-1]
+    if key is not None or value is not None or state is None:
+        raise k.DefinitionError("GatedDeltaNet takes key and value together, or neither and initial_state")
+    _, heads, size, depth = state
+    return floordiv(query[-1] - heads * size, 2 * depth), heads, depth, size
+
+
+def _gated_types(
+    query: TensorType, key: TensorType | None = None, value: TensorType | None = None, cu_seqlens: TensorType | None = None,
+    decay: TensorType | None = None, beta: TensorType | None = None, initial_state: TensorType | None = None, *rest: object,
+    state_update_capacity: int = 0, **_: object,
+) -> tuple[TensorType, TensorType, TensorType]:  # fmt: skip
+    shapes = [None if t is None else t.shape for t in (query, key, value, initial_state)]
+    state = TensorType(DType.FLOAT, shapes[3])
+    if shapes[0] is None or any(t is not None and t.shape is None for t in (key, value, initial_state)):
+        return TensorType(query.dtype), state, TensorType(DType.FLOAT)
+    of_queries, heads, depth, size = _heads(shapes[0], *shapes[1:])
+    lead = shapes[0][:-1] if key is None else shapes[0][:-2]
+    if state.shape is None and cu_seqlens is not None and cu_seqlens.shape is not None:
+        state = TensorType(DType.FLOAT, (cu_seqlens.shape[0] - 1, heads, size, depth))
+    if state.shape is None:
+        return TensorType(query.dtype, (*lead, heads, size)), state, TensorType(DType.FLOAT)
+    shared = decay is None or decay.shape is None or len(decay.shape) == len(lead) + 1
+    each = (heads if shared else heads * depth) + of_queries * depth + heads * size
+    update: tuple[Dim, ...] = (state.shape[0], state_update_capacity * each)
+    return TensorType(query.dtype, (*lead, heads, size)), state, TensorType(DType.FLOAT, update)
+
+
+@host_op("GatedDeltaNet", 1, domain=DOMAIN, infer=_gated_types, reason=_REASON)
+@np.errstate(over="ignore", under="ignore")
+def gated_delta_net(
+    query: Array, key: Array | None = None, value: Array | None = None, cu_seqlens: Array | None = None,
+    decay: Array | None = None, beta: Array | None = None, initial_state: Array | None = None, a_log: Array | None = None,
+    dt_bias: Array | None = None, capture_count: Array | None = None, state_update_active: Array | None = None, *,
+    beta_activation: str = "none", chunk_size: int = 64, gate_activation: str = "none", gate_lower_bound: float = -5.0,
+    qk_l2_norm: int = 0, scale: float = 0.0, state_update_capacity: int = 0, update_rule: str = "gated_delta",
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """S = exp(g) S + k (beta (v - S' k))', y = scale S' q for every head of the values, in float32.
+
+    query and key [tokens, heads, size], value [tokens, groups * heads, size], or all in one; states [batch, heads, size of
+    values, size of keys].
+    """
+    if update_rule not in ("linear", "gated", "delta", "gated_delta"):
+        raise k.DefinitionError(f"update_rule is {update_rule!r}; expected linear, gated, delta or gated_delta")
+    shapes = [None if x is None else x.shape for x in (query, key, value, initial_state)]
+    of_queries, heads, depth, size = _heads(query.shape, *shapes[1:])
+    lead = query.shape[:-1] if key is None else query.shape[:-2]
+    if of_queries < 1 or heads % of_queries:
+        raise k.DefinitionError(f"there are {heads} heads of values and {of_queries} of queries; expected a multiple")
+    if key is None or value is None:
+        at = of_queries * depth
+        query, key, value = query[..., :at], query[..., at : 2 * at], query[..., 2 * at :]
+    q, keys = (x.astype(np.float32).reshape(-1, of_queries, depth) for x in (query, key))
+    values, tokens = value.astype(np.float32).reshape(-1, heads, size), math.prod(lead)
+    if qk_l2_norm:
+        q, keys = (x / np.sqrt((x * x).sum(-1, keepdims=True) + np.float32(1e-6)) for x in (q, keys))
+    if cu_seqlens is None:
+        if initial_state is None:
+            raise k.DefinitionError("GatedDeltaNet needs cu_seqlens or initial_state to know how many sequences there are")
+        batch = len(initial_state)
+        spans = _spans(np.arange(batch + 1) * (tokens // max(batch, 1)), tokens)
+    else:
+        spans = _spans(cu_seqlens, tokens)
+    gated, delta = update_rule.startswith("gated"), update_rule.endswith("delta")
+    if gated and decay is None or delta and beta is None:
+        raise k.DefinitionError(f"update_rule {update_rule} needs decay: {gated}, beta: {delta}; the inputs given do not fit")
+    gates = _gates(decay, (tokens, heads), gate_activation, a_log, dt_bias, gate_lower_bound) if gated else None
+    rates: Array | None = None if beta is None or not delta else beta.astype(np.float32).reshape(tokens, heads, 1)
+    if rates is not None and beta_activation == "sigmoid":
+        rates = np.asarray(sigmoid(rates), np.float32)
+    elif beta_activation not in ("none", "sigmoid"):
+        raise k.DefinitionError(f"beta_activation is {beta_activation!r}; expected none or sigmoid")
+    active = state_update_active is None or bool(state_update_active.reshape(-1)[0])
+    capture = _Capture(state_update_capacity, capture_count)
+    out = np.empty((tokens, heads, size), np.float32)
+    states = np.zeros((len(spans), heads, size, depth), np.float32) if initial_state is None else initial_state.astype("f4")
+    width = 1 if gates is None else gates.shape[2]
+    sizes = (heads * width, keys[:1].size, values[:1].size)
+    parts = [np.zeros((len(spans), state_update_capacity, n), np.float32) for n in sizes]
+    factor, group = np.float32(scale or 1.0 / math.sqrt(depth)), heads // of_queries
+    for b, span in enumerate(spans):
+        state, wanted = states[b], capture.of(b, span.stop - span.start) if active else 0
+        for i, t in enumerate(range(span.start, span.stop)):
+            fresh, mine = values[t], np.repeat(keys[t], group, 0)
+            if gates is not None:
+                state = state * gates[t][:, None, :]
+            if rates is not None:
+                fresh = rates[t] * (fresh - (state @ mine[:, :, None])[:, :, 0])
+            state = state + fresh[:, :, None] * mine[:, None, :]
+            out[t] = (state @ np.repeat(q[t], group, 0)[:, :, None])[:, :, 0] * factor
+            if i < wanted:
+                decays = np.ones(heads * width, np.float32) if gates is None else gates[t]
+                for part, x in zip(parts, (decays, keys[t], fresh), strict=True):
+                    part[b, i] = x.reshape(-1)
+        states[b] = state
+    update = np.concatenate([p.reshape(len(spans), -1) for p in parts], 1)
+    return out.reshape(*lead, heads, size).astype(query.dtype), states, update
+
+
+def _gates(
+    decay: Array | None, rows: tuple[int, int], kind: str, a_log: Array | None, bias: Array | None, bound: float
+) -> Array:
+    """What a state is multiplied by, [tokens, heads, 1 or size of keys]."""
+    assert decay is not None
+    g: Array = decay.astype(np.float32).reshape(*rows, -1)
+    if kind in ("softplus", "qwen", "sigmoid", "kda"):
+        if a_log is None or bias is None:
+            raise k.DefinitionError(f"gate_activation {kind!r} needs the inputs a_log and dt_bias")
+        rate, raw = np.exp(a_log.astype(np.float32))[:, None], g + bias.astype(np.float32).reshape(rows[1], -1)
+        g = -rate * np.logaddexp(raw, np.float32(0)) if kind in ("softplus", "qwen") else bound * sigmoid(rate * raw)
+    elif kind != "none":
+        raise k.DefinitionError(f"gate_activation is {kind!r}; expected none, softplus, sigmoid or kda")
+    return np.exp(g.astype(np.float32))
+
+
+# --- causal convolutions --------------------------------------------------------------------------------------------
+
+
+def _convolved_types(
+    input: TensorType, weight: TensorType, cumulative_sequence_length: TensorType, bias: TensorType | None = None,
+    initial_state: TensorType | None = None, *rest: object, state_update_capacity: int = 0, **_: object,
+) -> tuple[TensorType, TensorType, TensorType]:  # fmt: skip
+    state = initial_state if initial_state is not None else TensorType(input.dtype)
+    shape = None if state.shape is None else (state.shape[0], state_update_capacity, state.shape[1])
+    return input, state, TensorType(input.dtype, shape)
+
+
+@host_op("VarlenCausalConvWithState", 1, domain=DOMAIN, infer=_convolved_types, reason=_REASON)
+def varlen_causal_conv_with_state(
+    input: Array, weight: Array, cumulative_sequence_length: Array, bias: Array | None = None, initial_state: Array = OMITTED,
+    capture_count: Array | None = None, kernel_delta: Array | None = None, previous_mask: Array | None = None, *,
+    activation: str = "none", delta_offset: int = 0, dilation: int = 1, group_size: int = 1, state_update_capacity: int = 0,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """CausalConvWithState of every sequence in input [tokens, channels]; states [batch, channels, (taps - 1) * dilation]."""
+    if initial_state is None:
+        raise k.DefinitionError("required input 'initial_state' is missing")
+    if kernel_delta is not None or previous_mask is not None:
+        raise k.DefinitionError("VarlenCausalConvWithState takes no kernel_delta and previous_mask here")
+    if activation not in ("none", "silu", "swish"):
+        raise k.DefinitionError(f"activation is {activation!r}; expected none, silu or swish")
+    taps, capture = weight.shape[-1], _Capture(state_update_capacity, capture_count)
+    kept = (taps - 1) * dilation
+    spans = _spans(cumulative_sequence_length, len(input))
+    if initial_state.shape != (len(spans), input.shape[1], kept):
+        raise k.DefinitionError(f"initial_state is {list(initial_state.shape)}; expected {[len(spans), input.shape[1], kept]}")
+    wide, out, state = weight[:, 0].astype(np.float32), np.empty_like(input), np.empty_like(initial_state)
+    update = np.zeros((len(spans), state_update_capacity, input.shape[1]), input.dtype)
+    for b, span in enumerate(spans):
+        whole, steps = np.concatenate([initial_state[b].T, input[span]]), span.stop - span.start
+        y: Array = (
+            np.zeros((steps, input.shape[1]), np.float32) if bias is None else np.tile(bias.astype(np.float32), (steps, 1))
+        )
+        for tap in range(taps):
+            y += wide[:, tap] * whole[tap * dilation : tap * dilation + steps].astype(np.float32)
+        out[span] = y if activation == "none" else y * sigmoid(y)
+        state[b] = whole[steps:].T
+        count = capture.of(b, steps)
+        update[b, :count] = input[span][:count]
+    return out, state, update
+
+
+# --- hashes of n-grams ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Hashes:
+    """What makes hashes of the n-grams, n from 2 to `longest`, that end at a token: n products joined by xor, then their
+    remainder by every head's number of entries."""
+
+    longest: int
+    heads: int
+    factors: Array
+    entries: Array
+    offsets: Array | None
+    pad: int
+    end: int | None
+    resets: bool
+
+    def __post_init__(self) -> None:
+        if self.longest < 2 or self.heads < 1:
+            raise k.DefinitionError(
+                f"max_ngram_size is {self.longest}, n_head_per_ngram {self.heads}; expected at least 2 and 1"
+            )
+        wanted = (self.longest - 1) * self.heads
+        if self.entries.size != wanted or self.factors.size < self.longest:
+            raise k.DefinitionError(
+                f"there are {self.entries.size} vocab_sizes and {self.factors.size} multipliers; expected {wanted} and "
+                f"{self.longest} at least"
+            )
+        if (self.entries <= 0).any():
+            raise k.DefinitionError("vocab_sizes has numbers that are not above 0")
+
+    @property
+    def missing(self) -> int:
+        """What stands for a token before the first."""
+        return self.pad if self.end is None else self.end
+
+    def of(self, whole: Array, segments: Array | None) -> Array:
+        """Hashes [steps, heads of all n] of the tokens behind the first `longest` - 1; `segments` of all tokens."""
+        before, kind = self.longest - 1, whole.dtype
+        place = np.arange(before, len(whole))
+        begin = np.zeros(len(whole), np.int64)  # the first token that each may look back to
+        if self.resets and self.end is not None:
+            begin[1:] = np.where(whole[:-1] == self.end, np.arange(1, len(whole)), 0)
+        if segments is not None:
+            begin[1:] = np.maximum(begin[1:], np.where(segments[1:] != segments[:-1], np.arange(1, len(whole)), 0))
+        begin = np.maximum.accumulate(begin)[before:]
+        mixed = whole[place] * self.factors[0]
+        found = []
+        for n in range(1, self.longest):
+            token = np.where(place - n >= begin, whole[place - n], np.array(self.missing, kind))
+            mixed = mixed ^ (token * self.factors[n])
+            found.append(mixed[:, None] % self.entries[(n - 1) * self.heads : n * self.heads])
+        out = np.concatenate(found, 1)
+        return out if self.offsets is None else out + self.offsets
+
+
+def _hashed(x: Array, multipliers: Array, sizes: Array, offsets: Array | None, end: Array | None, **attributes: Any) -> _Hashes:
+    factors, entries = (a.reshape(-1).astype(x.dtype) for a in (multipliers, sizes))
+    added, last = None if offsets is None else offsets.reshape(-1), None if end is None else int(end.reshape(-1)[0])
+    longest, heads = attributes["max_ngram_size"], attributes["n_head_per_ngram"]
+    return _Hashes(longest, heads, factors, entries, added, attributes["pad_id"], last, bool(attributes["reset_on_eos"]))
+
+
+def _hash_types(
+    input_ids: TensorType, *rest: TensorType | None, max_ngram_size: int, n_head_per_ngram: int, **_: object
+) -> tuple[TensorType, TensorType]:
+    shape, before = input_ids.shape, max_ngram_size - 1
+    if shape is None:
+        return input_ids, input_ids
+    return TensorType(input_ids.dtype, (*shape, before * n_head_per_ngram)), TensorType(input_ids.dtype, (shape[0], before))
+
+
+@host_op("NGramHashMapping", 1, domain=DOMAIN, infer=_hash_types, reason="its integers wrap around")
+@np.errstate(over="ignore")
+def ngram_hash_mapping(
+    input_ids: Array, multipliers: Array, vocab_sizes: Array, past_ids: Array | None = None, head_offsets: Array | None = None,
+    eos_token_id: Array | None = None, segment_ids: Array | None = None, *, max_ngram_size: int, n_head_per_ngram: int,
+    pad_id: int, reset_on_eos: int = 0,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Hashes [batch, steps, heads] of the n-grams that end at each token of input_ids [batch, steps], and the last tokens."""
+    hashes = _hashed(
+        input_ids, multipliers, vocab_sizes, head_offsets, eos_token_id, max_ngram_size=max_ngram_size,
+        n_head_per_ngram=n_head_per_ngram, pad_id=pad_id, reset_on_eos=reset_on_eos,
+    )  # fmt: skip
+    whole = np.concatenate([_past(past_ids, len(input_ids), hashes, input_ids), input_ids], 1)
+    before = max_ngram_size - 1
+    found = []
+    for row, tokens in enumerate(whole):
+        segments = None
+        if segment_ids is not None:  # those of earlier calls are not known: they belong to the first one's
+            segments = np.concatenate([np.repeat(segment_ids[row, :1], before), segment_ids[row]])
+        found.append(hashes.of(tokens, segments))
+    shape = (*input_ids.shape, (max_ngram_size - 1) * n_head_per_ngram)
+    return np.array(found, input_ids.dtype).reshape(shape), whole[:, whole.shape[1] - before :]
+
+
+def _past(past: Array | None, batch: int, hashes: _Hashes, like: Array) -> Array:
+    shape = (batch, hashes.longest - 1)
+    if past is None:
+        return np.full(shape, hashes.missing, like.dtype)
+    if past.shape != shape:
+        raise k.DefinitionError(f"past_ids is {list(past.shape)}; expected {list(shape)}")
+    return past
+
+
+def _packed_hash_types(
+    input_ids: TensorType, multipliers: TensorType, vocab_sizes: TensorType, cumulative_sequence_length: TensorType,
+    *rest: object, max_ngram_size: int, n_head_per_ngram: int, state_update_capacity: int = 0, **_: object,
+) -> tuple[TensorType, ...]:  # fmt: skip
+    bounds, before, kind = cumulative_sequence_length.shape, max_ngram_size - 1, input_ids.dtype
+    batch = None if bounds is None else bounds[0] - 1
+    hashes = None if input_ids.shape is None else (product(input_ids.shape), before * n_head_per_ngram)
+    each: Sequence[Any] = ((batch, before), (batch, before), (batch, state_update_capacity, before))
+    kinds = (kind, DType.INT32, kind)
+    return TensorType(kind, hashes), *(TensorType(t, None if batch is None else s) for t, s in zip(kinds, each, strict=True))
+
+
+@host_op("VarlenNGramHashMapping", 1, domain=DOMAIN, infer=_packed_hash_types, reason=_REASON)
+@np.errstate(over="ignore")
+def varlen_ngram_hash_mapping(
+    input_ids: Array, multipliers: Array, vocab_sizes: Array, cumulative_sequence_length: Array, past_ids: Array | None = None,
+    head_offsets: Array | None = None, eos_token_id: Array | None = None, segment_ids: Array | None = None,
+    past_segment_ids: Array | None = None, capture_count: Array | None = None, *, max_ngram_size: int, n_head_per_ngram: int,
+    pad_id: int, reset_on_eos: int = 0, state_update_capacity: int = 0, node: NodeContext,
+) -> tuple[Array, ...]:  # fmt: skip
+    """NGramHashMapping of every sequence in input_ids [tokens]."""
+    hashes = _hashed(
+        input_ids, multipliers, vocab_sizes, head_offsets, eos_token_id, max_ngram_size=max_ngram_size,
+        n_head_per_ngram=n_head_per_ngram, pad_id=pad_id, reset_on_eos=reset_on_eos,
+    )  # fmt: skip
+    spans, before = _spans(cumulative_sequence_length, len(input_ids)), max_ngram_size - 1
+    capture, pasts = _Capture(state_update_capacity, capture_count), _past(past_ids, len(spans), hashes, input_ids)
+    out = np.empty((len(input_ids), before * n_head_per_ngram), input_ids.dtype)
+    present, present_segments = np.empty_like(pasts), np.zeros(pasts.shape, np.int32)
+    update = np.full((len(spans), state_update_capacity, before), pad_id, input_ids.dtype)
+    for b, span in enumerate(spans):
+        whole, steps = np.concatenate([pasts[b], input_ids[span]]), span.stop - span.start
+        segments = None
+        if segment_ids is not None:
+            own = segment_ids[span]
+            earlier = np.repeat(own[:1], before) if past_segment_ids is None else past_segment_ids[b]
+            segments = np.concatenate([earlier, own])
+            present_segments[b] = segments[steps:]
+        out[span], present[b] = hashes.of(whole, segments), whole[steps:]
+        for i in range(capture.of(b, steps)):
+            update[b, i] = whole[i + 1 : i + 1 + before]
+    return out, present, present_segments, update

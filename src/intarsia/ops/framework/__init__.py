@@ -1,0 +1,1 @@
+"""What definitions rest on: registry, schemas, type inference, evaluation of one node."""

@@ -1,0 +1,223 @@
+"""One record per operator: domain, name, versions, and a definition in tensor primitives or on the host.
+
+A definition is a function whose positional parameters are the operator's inputs (None where an optional one is omitted;
+`*xs` takes all) and whose keyword-only parameters are its attributes with their defaults. Two keyword-only names are
+special: `node` receives a `NodeContext`.
+
+    @op("LeakyRelu", since=(6, 16))
+    def leaky_relu(x, *, alpha=0.01):
+        return k.select(x < 0, x * alpha, x)
+
+`values` names inputs that the definition needs as integers (a target shape, axes, ...): it receives a NumPy object array
+whose elements are `Dim`s (ints, or symbolic until the model is bound to shapes). An operator that cannot be written in
+primitives (strings, sequences, data-dependent output) is a `host_op`: a function over NumPy arrays, with an `infer` rule.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+from intarsia.graph.model import Graph
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.schemas import OperatorSchema, schema_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class NodeContext:
+    """What a definition may ask about the node it stands for."""
+
+    outputs: int = 1  # how many outputs are wanted (named ones up to the last that is used)
+    wanted: tuple[bool, ...] = (True,)  # which of them
+    version: int = 0
+    name: str = ""
+    operands: tuple[Any, ...] = ()  # the operands as tensors, those included that the definition receives as integers
+    run_graph: Callable[[Graph, Sequence[Any]], list[Any]] | None = None  # host ops: runs a subgraph body
+    body_types: Callable[[Graph, Sequence[Any]], list[Any]] | None = None  # host ops: types of what a subgraph would give
+    infer_graph: Callable[[Graph, Sequence[Any]], list[Any]] | None = None  # infer rules: types of a subgraph's outputs
+    elements: Callable[[int], Any] | None = None  # infer rules: the elements of an integer input, named if a run gives them
+
+
+@dataclass(frozen=True)
+class OpRecord:
+    """An operator in one span of versions."""
+
+    domain: str
+    name: str
+    since: int
+    function: Callable[..., Any]
+    host: bool = False
+    infer: Callable[..., Any] | None = None
+    values: tuple[str, ...] = ()
+    reason: str = ""  # why it is a host operator
+    deterministic: bool = True
+    fallback: Callable[..., Any] | None = None  # NumPy function for nodes whose definition raises SymbolicValueError
+    bind: Callable[..., Callable[..., Any]] | None = None  # host ops: from the attributes to a function of the inputs alone
+    primitives: Callable[..., Any] | None = None  # host ops: what runs where there is no host to call, for known sizes
+    until: int | None = None  # the first version of the operator set that has the operator no longer
+
+    @cached_property
+    def _parameters(self) -> list[inspect.Parameter]:
+        return list(inspect.signature(self.function).parameters.values())
+
+    @cached_property
+    def own(self) -> bool:
+        """Whether the operator is Intarsia's, not a program's."""
+        return getattr(self.function, "__module__", "").startswith("intarsia.ops.")
+
+    @cached_property
+    def schema(self) -> OperatorSchema | None:
+        """What ONNX or onnxruntime says of the operator; None where it is neither's, or a program's in its place."""
+        return schema_of(self.domain, self.name, self.since) if self.own else None
+
+    @cached_property
+    def input_names(self) -> tuple[str, ...]:
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return tuple(p.name for p in self._parameters if p.kind in positional)
+
+    @cached_property
+    def variadic(self) -> bool:
+        return any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in self._parameters)
+
+    @cached_property
+    def required_inputs(self) -> int:
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return sum(p.kind in positional and p.default is inspect.Parameter.empty for p in self._parameters)
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """Attribute name -> default (`REQUIRED` where there is none)."""
+        return {
+            p.name: REQUIRED if p.default is inspect.Parameter.empty else p.default
+            for p in self._parameters
+            if p.kind is inspect.Parameter.KEYWORD_ONLY and p.name != "node"
+        }
+
+    @cached_property
+    def annotations(self) -> dict[str, str]:
+        """Attribute name -> how the function is annotated, without `| None`."""
+        return {p.name: str(p.annotation).removesuffix(" | None") for p in self._parameters if p.name in self.attributes}
+
+    @cached_property
+    def attribute_types(self) -> dict[str, str]:
+        """Attribute name -> ONNX's word for its type, where the schema or the function says it."""
+        from intarsia.ops.framework.attributes import declared_types
+
+        return declared_types(self)
+
+    @cached_property
+    def takes_any_attribute(self) -> bool:
+        """Whether the function checks its attributes itself (`**attributes`)."""
+        return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in self._parameters)
+
+    @cached_property
+    def wants_context(self) -> bool:
+        return any(p.name == "node" for p in self._parameters)
+
+    @cached_property
+    def value_indices(self) -> frozenset[int]:
+        return frozenset(self.input_names.index(v) for v in self.values)
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED = _Required()
+
+
+@dataclass
+class Registry:
+    """Operators by (domain, name), each with its records in ascending order of `since`."""
+
+    records: dict[tuple[str, str], list[OpRecord]] = field(default_factory=dict)
+
+    def add(self, record: OpRecord) -> None:
+        entries = self.records.setdefault((record.domain, record.name), [])
+        if any(e.since == record.since for e in entries):
+            raise ValueError(f"operator {record.domain or 'ai.onnx'}::{record.name} version {record.since} is defined twice")
+        entries.append(record)
+        entries.sort(key=lambda r: r.since)
+
+    def find(self, domain: str, name: str, version: int) -> OpRecord | None:
+        """The record in force at opset `version` of `domain`, or None."""
+        best = None
+        for record in self.records.get((domain, name), ()):
+            if record.since <= version:
+                best = record
+        return best if best is None or best.until is None or version < best.until else None
+
+    def __iter__(self) -> Iterator[OpRecord]:
+        for entries in self.records.values():
+            yield from entries
+
+
+REGISTRY = Registry()
+
+
+def op(
+    name: str,
+    since: int | tuple[int, ...],
+    *,
+    domain: str = "",
+    values: tuple[str, ...] = (),
+    deterministic: bool = True,
+    fallback: Callable[..., Any] | None = None,
+    until: int | None = None,
+) -> Callable[[F], F]:
+    """Register a definition in tensor primitives for every version in `since`.
+
+    Args:
+        until: the first version of the operator set that has the operator no longer.
+        fallback: NumPy function with the definition's parameters. A definition raises `SymbolicValueError` for a case that
+            primitives cannot express (random numbers, strings); the node then runs on the host by this function.
+    """
+
+    def register(function: F) -> F:
+        for version in (since,) if isinstance(since, int) else since:
+            record = OpRecord(
+                domain, name, version, function, values=values, deterministic=deterministic, fallback=fallback, until=until
+            )
+            REGISTRY.add(record)
+        return function
+
+    return register
+
+
+def host_op(
+    name: str,
+    since: int | tuple[int, ...],
+    *,
+    infer: Callable[..., Any],
+    reason: str,
+    domain: str = "",
+    values: tuple[str, ...] = (),
+    deterministic: bool = True,
+    bind: Callable[..., Callable[..., Any]] | None = None,
+    primitives: Callable[..., Any] | None = None,
+) -> Callable[[F], F]:
+    """Register an operator that runs as a NumPy function on the host.
+
+    Args:
+        infer: same parameters as the function, but inputs are `ValueType`s (None: omitted); returns the output types. Sizes
+            that depend on data are `fresh_symbol`s.
+        reason: why it is not written in primitives; shown by `explain` and the operator table.
+        bind: takes the attributes and gives a function of the inputs that computes what the operator's function does: for
+            tables that are made of attributes, once and not at every run. It raises DefinitionError where that would.
+        primitives: a function of the same parameters, over tensors, for providers whose kernels cannot call the host: it asks
+            for sizes that are numbers, or reads more than the host does.
+    """
+
+    def register(function: F) -> F:
+        for version in (since,) if isinstance(since, int) else since:
+            record = OpRecord(domain, name, version, function, True, infer, values, reason, deterministic)
+            REGISTRY.add(replace(record, bind=bind, primitives=primitives))
+        return function
+
+    return register

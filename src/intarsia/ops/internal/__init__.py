@@ -1,0 +1,1 @@
+"""Operators that providers and passes use inside, never a model."""

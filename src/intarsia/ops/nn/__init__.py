@@ -1,0 +1,1 @@
+"""Neural networks: convolutions, pools, normalisations, attention, recurrence, images, losses."""

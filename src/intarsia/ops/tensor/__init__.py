@@ -1,0 +1,1 @@
+"""Shapes, places, conversions, random tensors, sequences."""

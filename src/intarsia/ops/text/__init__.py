@@ -1,0 +1,1 @@
+"""Strings, regular expressions, n-grams, encoded images."""

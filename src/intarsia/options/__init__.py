@@ -1,0 +1,1 @@
+"""Declared settings and nothing else: SessionOptions, RunOptions, configuration entries, devices."""

@@ -1,0 +1,1 @@
+"""Facts about values that rules ask for."""

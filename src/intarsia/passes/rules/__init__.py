@@ -1,0 +1,1 @@
+"""Ordered rule sets, one literal each, each rule with its equation."""

@@ -1,0 +1,86 @@
+"""A frame that is made of a segment's steps, and learns from them what other sizes take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from intarsia.errors import InvalidArgument
+from intarsia.graph.guards import MOST_WAYS
+from intarsia.plan.binding_tracer import Notes, sizes_of
+from intarsia.plan.segment import Segment
+from intarsia.plan.symbolic_binding import Frame, KeptFrame, native
+
+_MOST_TAUGHT = 64
+
+
+class NotedFrame(Frame):
+    """See the module's text. `env` are sizes that the segment is bound to now; `taught`: others, whose ways it is to know.
+
+    Raises:
+        ValueError, ZeroDivisionError, OverflowError: there is no frame for such sizes.
+    """
+
+    def __init__(
+        self, segment: Segment, threads: int, env: Mapping[str, int], taught: Sequence[Mapping[str, int]] = ()
+    ) -> None:
+        native()
+        self._notes = Notes(segment, threads, env)
+        super().__init__(segment, threads, self._notes.outline)
+        self.loops, self.taught, self._learned = bool(segment.loops()), [dict(env)], True
+        self._asked = [a for a in self._notes.asked.values() if not a.section.noted]
+        self._find_windows(env)
+        for sizes in taught:
+            self._learn(sizes)
+
+    def kept(self) -> KeptFrame | None:
+        self.outline.arrays = arrays = self._notes.arrays()
+        plain = all(type(array) is np.ndarray and array.flags.c_contiguous for _, array in arrays)
+        return super().kept() if plain and not self._asked else None
+
+    def _find_windows(self, env: Mapping[str, int]) -> None:
+        with self._without_layout():
+            found = self.bind(env)
+        if found is not None:
+            work = [self._work_of(i) for i in range(self.steps)]
+            self.windows = self.segment.windows(found.serial.tolist(), work, self.threads)
+            self.outline.fill("windows", [(w.first, w.end) for w in self.windows])
+            self.outline.set(windows=self.outline.lists["windows"].ctypes.data, nwindows=len(self.windows))
+
+    def _learn(self, sizes: Mapping[str, int]) -> None:
+        """Know the way of sizes that an earlier frame had."""
+        with self._lock, self._without_layout(), suppress(InvalidArgument, KeyError):
+            self._run(sizes, np.empty(self._words, np.int64))
+
+    def _ask(self, env: Mapping[str, int], kept: list[np.ndarray]) -> bool:
+        """Ask Python for what the tape cannot compute; False where other addresses are wanted."""
+        size = sizes_of(env)
+        for asked in self._asked:
+            fixed, numbers = asked.ask(size, kept, None)
+            if fixed != asked.section.fixed or len(numbers) != len(asked.section.places):
+                self.other_addresses = True
+                return False
+            for register, number in zip(asked.section.places, numbers, strict=True):
+                self.outline.put(register, number)
+        return True
+
+    def _extended(self, number: int, env: Mapping[str, int], kept: list[np.ndarray]) -> bool:
+        """Whether there is a way through a section for these sizes now."""
+        tape, asked = self._notes.tape, self._notes.asked[number]
+        if asked.section.ways >= MOST_WAYS and asked.may_be_left:
+            tape.leave(asked.section)
+            self._asked.append(asked)
+            found = self._ask(env, kept)
+        else:
+            try:
+                found = tape.extend(number, env)
+            except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+                found = False
+            self.other_addresses = tape.elsewhere
+        self._learned = True
+        if (found or tape.elsewhere) and env != self.taught[-1] and len(self.taught) < _MOST_TAUGHT:
+            self.taught.append(dict(env))
+        self._point()
+        return found

@@ -1,0 +1,1 @@
+"""Attention, softmax, caches of keys and values."""

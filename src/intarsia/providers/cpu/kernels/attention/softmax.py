@@ -1,0 +1,70 @@
+"""Softmax and LogSoftmax along the innermost axes in float32, by a kernel for rows.
+
+Other axes and types are loops, and so is a softmax behind element-wise nodes, which loops take in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dims import Dim, product
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node, TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.infer import Inference
+from intarsia.ops.framework.operands import normal_axis
+from intarsia.plan.step import Argument, Ref, Sizes, Step
+from intarsia.providers.cpu.kernels.attention import softmax_kernel as template
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+
+_SERIAL_ELEMENTS = 8192
+_LEAST_ROW = 16  # of a known size: shorter rows are one vector that is mostly masked
+_FUSED = frozenset("Add Sub Mul Div Where Cast Clip Neg Max Min Pow Sqrt".split())  # producers that loops take in
+
+
+def softmax(node: Node, inference: Inference) -> Template | None:
+    """Softmax or LogSoftmax of float32 over axes up to the last one."""
+    (x,) = tensor_types(node, inference)
+    out = inference.types.get(node.outputs[0])
+    if x is None or not x.shape or x.dtype is not DType.FLOAT or not isinstance(out, TensorType) or out.shape is None:
+        return None
+    single = (node.version or 13) >= 13
+    axis = int(node.attributes.get("axis", -1 if single else 1))
+    start = normal_axis(axis, len(x.shape)) if axis != len(x.shape) else len(x.shape)
+    row = product(x.shape[start:])
+    inside = product(x.shape[start + 1 :]) if single else 1
+    if inside != 1 or (isinstance(row, int) and row < _LEAST_ROW):
+        return None
+    made_by = inference.producer(node.inputs[0])
+    if made_by is not None and made_by.op_type in _FUSED:
+        return None
+    return Softmax(node, (node.inputs[0],), (x,), out, takes_epilogue=False, start=start, row=row)
+
+
+@dataclass(frozen=True)
+class Softmax(Template):
+    start: int = field(kw_only=True)
+    row: Dim = field(kw_only=True)
+
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        log = self.node.op_type == "LogSoftmax"
+        return [
+            Step(
+                template.kernel_text(log, target), (self.reads[0],), (out,), self._arguments,
+                serial=self._serial, label=self.node.op_type,
+            )
+        ]  # fmt: skip
+
+    def _serial(self, size: Sizes) -> bool:
+        rows = size(product((self.output.shape or ())[: self.start]))
+        return rows == 1 or rows * size(self.row) < _SERIAL_ELEMENTS
+
+    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        assert self.output.shape is not None
+        rows = size(product(self.output.shape[: self.start]))
+        return template.softmax_args(Ref(self.reads[0]), Ref(self.node.outputs[0]), rows=rows, n=size(self.row))  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""What every kernel family uses: schedules, epilogues, micro-kernels, work sharing."""

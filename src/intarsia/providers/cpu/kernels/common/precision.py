@@ -1,0 +1,102 @@
+"""What `session.arithmetic` asks for: in which type weights are stored, and in which products are computed.
+
+Only products by constants change: MatMul, Gemm and convolutions, and attention of many queries where vectors multiply pairs of
+bfloat16. Everything else stays in float32. Where the model itself has these factors in bfloat16, it asks for that itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from intarsia.codegen.llvm.float16_libcalls import needs_conversions
+from intarsia.codegen.llvm.target import Target
+from intarsia.errors import InvalidArgument
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node
+from intarsia.machine.amx_permission import refusal
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import EMULATED, TILE_UNITS, TILES, VECTORS
+
+KEY = "session.arithmetic"
+UNIT_KEY = "session.matrix_unit"
+UNIT_NAMES = {TILES: "AMX", EMULATED: "emulated AMX", VECTORS: "AVX512-BF16"}
+_PRODUCTS = frozenset("Conv MatMul Gemm FusedMatMul FusedConv FusedGemm Attention MultiHeadAttention".split())
+_STORED = {"float16": DType.FLOAT16, "float16_weights": DType.FLOAT16, "bfloat16": DType.BFLOAT16}
+
+
+def asked(config: Mapping[str, str], node: Node) -> Mapping[str, str]:
+    """What is asked for at a node: unless the configuration says it, products of pairs where its tensors are of bfloat16.
+
+    They are the model's own numbers, rounded where it has them rounded, and sums stay in float32.
+    """
+    own = KEY not in config and node.op_type in _PRODUCTS and node.widened_from is DType.BFLOAT16
+    return {**config, KEY: "bfloat16"} if own else config
+
+
+def stored_type(config: Mapping[str, str], target: Target, own: DType | None = None) -> DType | None:
+    """The type of fewer bits in which float32 weights are kept, or None.
+
+    Args:
+        own: the type that the model gives them, where they were widened: storing it loses nothing, so that needs no option.
+    """
+    found = own if own is DType.INT8 else _STORED.get(config.get(KEY, ""), own)
+    return None if found is DType.FLOAT16 and needs_conversions(target) else found
+
+
+def in_halves(config: Mapping[str, str], target: Target) -> bool:
+    """Whether products are computed in float16: it is asked for, and the CPU has instructions for it (AVX512-FP16)."""
+    return config.get(KEY) == "float16" and target.arch == "x86_64" and target.has("avx512fp16") and target.vector_bytes == 64
+
+
+def pair_unit(config: Mapping[str, str], target: Target) -> str:
+    """What multiplies pairs of bfloat16 (`kernels.matmul.vnni_kernel`) where bfloat16 is asked for; "" where float32 is as
+    fast.
+
+    VDPBF16PS does as many multiplications of pairs in a cycle as there are float32 multiply-adds on AMD's Zen 4 and later, half
+    of them on Intel's CPUs.
+
+    Raises:
+        InvalidArgument: the unit that the configuration names is not there.
+    """
+    if config.get(KEY) != "bfloat16":
+        return ""
+    if named := _named_unit(config, target):
+        return "" if named == "none" else named
+    return TILES if target.has_tiles else VECTORS if target.cpu.startswith("znver") and target.has_pairs else ""
+
+
+def byte_unit(config: Mapping[str, str], target: Target) -> str:
+    """What multiplies bytes, where that is not a vector instruction: AMX's tiles, with the same results; else "".
+
+    Raises:
+        InvalidArgument: the unit that the configuration names is not there.
+    """
+    named = _named_unit(config, target)
+    return named if named in TILE_UNITS else TILES if not named and target.has_tiles else ""
+
+
+def may_try_pairs(config: Mapping[str, str], target: Target) -> bool:
+    """Whether VDPBF16PS is there and allowed, though not known to be fast: measuring decides."""
+    asked = config.get(KEY) == "bfloat16" and not _named_unit(config, target)
+    return asked and target.has_pairs and not pair_unit(config, target)
+
+
+def _named_unit(config: Mapping[str, str], target: Target) -> str:
+    """The unit that the configuration names; "" where it leaves the choice."""
+    named, why = config.get(UNIT_KEY, "auto"), ""
+    if named == TILES and not target.has_tiles:
+        why = f"this process cannot use AMX: {refusal() or 'the CPU (or INTARSIA_CPU_FEATURES) has none'}"
+    elif named == VECTORS and not target.has_pairs:
+        why = "the CPU (or INTARSIA_CPU_FEATURES) has no avx512bf16"
+    if why:
+        raise InvalidArgument(f"{UNIT_KEY} is {named!r}, but {why}; give 'auto', which takes what is there")
+    return "" if named == "auto" else named
+
+
+def described_unit(unit: str, source: DType) -> str:
+    """What of a step of a unit is not float32, for people."""
+    return f"bfloat16 by {UNIT_NAMES[unit]}" if source is DType.FLOAT else ""
+
+
+def described(stored: DType | None) -> str:
+    """What of a step is not float32, for people."""
+    return "" if stored is None else f"{stored.name.lower()} weights"

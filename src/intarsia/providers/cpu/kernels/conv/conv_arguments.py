@@ -1,0 +1,126 @@
+"""The arguments of a convolution's kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dtypes import DType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.argument_tables import Table
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand
+from intarsia.providers.cpu.kernels.conv import few_output_channels_kernel, implicit_gemm, line_buffer_kernel, pointwise_kernel
+from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import window_operand
+from intarsia.providers.cpu.kernels.conv.window_geometry import WHOLE, Geometry, Place
+from intarsia.providers.cpu.kernels.conv.winograd import plan as winograd_plan
+from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+
+
+@dataclass(frozen=True)
+class FilterCall:
+    """What calls of convolutions of floats and of bytes share."""
+
+    geometry: Geometry
+    spec: Any
+    target: Target
+    x: str
+    weights: str
+    y: str
+    operands: tuple[FusedOperand, ...]
+    micro: str = ""
+    taps: str = ""
+
+    def winograd_scratch(self, size: Sizes, threads: int) -> int:
+        return threads * winograd_plan.scratch_nbytes(self.spec, self.target, self.geometry.at(size), threads)
+
+    def _given(self, shape: implicit_gemm.ConvShape, dtype: DType) -> list[gemm_kernel.Operand]:
+        return [implicit_gemm.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, dtype) for o in self.operands]  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class ConvolutionCall(FilterCall):
+    """The arguments of one call of a convolution's kernel, once its sizes are known."""
+
+    x_place: Place = WHOLE
+    y_place: Place = WHOLE
+
+    def _x(self) -> Ref:
+        return Ref(self.x, self.x_place.offset_nbytes)
+
+    def _y(self) -> Ref:
+        return Ref(self.y, self.y_place.offset_nbytes)
+
+    def product(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        taps = implicit_gemm.displacements(shape, self.spec.dtype, self.target)
+        return self.placed(shape, taps, Ref(self.x), self._y(), Ref(CLAIMS), threads)
+
+    def placed(
+        self, shape: implicit_gemm.ConvShape, taps: Table, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
+    ) -> Sequence[Argument]:
+        """The product's arguments for some of its lines, which lie at `x` and `y`."""
+        return implicit_gemm.conv_args(
+            self.spec, self.target, shape, micro=Code(self.micro), x=x, weights=Ref(self.weights), y=y,  # type: ignore[arg-type]
+            taps=taps, operands=self._given(shape, self.spec.dtype), claims=claims, threads=threads,  # type: ignore[arg-type]
+            y_pixel_nbytes=self.y_place.pixel_nbytes or None,
+        )  # fmt: skip
+
+    def rows(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return self.placed_rows(self.geometry.at(size), self._x(), self._y(), Ref(CLAIMS), threads)
+
+    def placed_rows(
+        self, shape: implicit_gemm.ConvShape, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
+    ) -> Sequence[Argument]:
+        """The arguments of a pointwise product for some of its pixels, which lie at `x` and `y`."""
+        return pointwise_kernel.rows_args(
+            self.spec, self.target, micro=Code(self.micro), a=x, b=Ref(self.weights), c=y,  # type: ignore[arg-type]
+            m=shape.batch * math.prod(shape.output), n=shape.filters, k=shape.channels,
+            taps=pointwise_kernel.row_taps(self.spec.dtype, self.target),  # type: ignore[arg-type]
+            claims=claims, operands=self._given(shape, self.spec.dtype), threads=threads,  # type: ignore[arg-type]
+            lda=self.x_place.pixel_nbytes or None, ldc=self.y_place.pixel_nbytes or None,
+        )  # fmt: skip
+
+    def windows(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        given = [
+            line_buffer_kernel.window_operand(self.spec, o.kind, o.dtype, Ref(o.name), shape, threads)  # type: ignore[arg-type]
+            for o in self.operands
+        ]
+        return line_buffer_kernel.window_args(
+            self.spec, self.target, shape, micro=Code(self.micro), x=self._x(), weights=Ref(self.weights), y=self._y(),  # type: ignore[arg-type]
+            tables=line_buffer_kernel.window_tables(self.spec, self.target, shape, threads), scratch=Ref(SCRATCH),
+            claims=Ref(CLAIMS),  # type: ignore[arg-type]
+            operands=given, threads=threads, x_pixel_nbytes=self.x_place.pixel_nbytes, y_pixel_nbytes=self.y_place.pixel_nbytes,
+        )  # fmt: skip
+
+    def windows_scratch(self, size: Sizes, threads: int) -> int:
+        return threads * line_buffer_kernel.window_scratch_nbytes(self.spec, self.geometry.at(size), threads)
+
+    def winograd(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        return winograd_plan.winograd_args(
+            self.spec, self.target, shape, micro=Code(self.micro), x=self._x(), weights=Ref(self.weights), y=self._y(),  # type: ignore[arg-type]
+            taps=Ref(self.taps), scratch=Ref(SCRATCH), nthreads=threads, claims=Ref(CLAIMS),  # type: ignore[arg-type]
+            operands=self._given(shape, DType.FLOAT), x_pixel_nbytes=self.x_place.pixel_nbytes or None,
+            y_pixel_nbytes=self.y_place.pixel_nbytes or None,
+        )  # fmt: skip
+
+    def depthwise(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, shape.output) for o in self.operands]  # type: ignore[arg-type]
+        return depthwise_kernel.depthwise_args(
+            self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(), operands=given,  # type: ignore[arg-type]
+            x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
+        )  # fmt: skip
+
+    def few_filters(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, shape.output) for o in self.operands]  # type: ignore[arg-type]
+        return few_output_channels_kernel.few_filters_args(
+            self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(), operands=given,  # type: ignore[arg-type]
+            x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
+        )  # fmt: skip

@@ -1,0 +1,148 @@
+"""Transposed convolution as a convolution with stride 1.
+
+Output pixel q s + r of a transposed convolution with stride s sums x[q - j] w[j s + r] over j. So the s pixels of a block are s
+filters of an ordinary convolution over ceil(k / s) input pixels, computed together and then interleaved.
+
+Computed together, all pixels of a block have the most taps, over one input pixel more than there are where a border is cut: a
+window of 3 with stride 2 multiplies 16 numbers for 9, one of 4 over a map of 4 x 4 has 25 blocks for 16. Where that is much,
+each pixel of the block is a convolution of its own (`as_phases`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from intarsia.graph.dims import Dim, Expr
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node, TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.infer import Inference
+
+_MOST_BLOCK = 1 << 12  # pixels of a stride's block
+_MOST_PHASES = 8
+_WORTH = 1.1  # times fewer multiplications, from which on phases are convolutions of their own
+_VECTOR = 16  # filters
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Weights [group * blocks... * M / group, C / group, taps...] and the attributes of the two nodes."""
+
+    weights: np.ndarray
+    bias: np.ndarray | None
+    convolution: dict[str, Any]
+    interleave: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One pixel of a stride's block: the window's elements that it takes, and its convolution's attributes."""
+
+    taken: tuple[slice, ...]
+    convolution: dict[str, Any]
+
+    def weights(self, whole: np.ndarray) -> np.ndarray:
+        """[M, C, taps...] of the node's [C, M, k...]."""
+        part = whole[(slice(None), slice(None), *self.taken)]
+        return np.ascontiguousarray(np.flip(part.swapaxes(0, 1), tuple(range(2, part.ndim))))
+
+
+def is_transposed_convolution(node: Node, inference: Inference) -> bool:
+    """Whether the node is a ConvTranspose of float by constant weights that `as_convolution` takes."""
+    if node.domain or node.op_type != "ConvTranspose":
+        return False
+    x, constants = inference.types.get(node.inputs[0]), inference.graph.constants
+    if not isinstance(x, TensorType) or x.shape is None or x.dtype is not DType.FLOAT or not 3 <= len(x.shape) <= 5:
+        return False
+    if any(n and n not in constants for n in node.inputs[1:]):
+        return False
+    return is_plain(node)
+
+
+def is_plain(node: Node) -> bool:
+    """Whether the border is given by `pads`, no taps are left out, and blocks are small: weights are padded to whole ones."""
+    plain = node.attributes.get("auto_pad", "NOTSET") in ("NOTSET", "") and not node.attributes.get("output_shape")
+    pixels = [*(node.attributes.get("strides") or ()), *(1 + e for e in node.attributes.get("output_padding") or ())]
+    plain = plain and math.prod(pixels) <= _MOST_BLOCK
+    return plain and all(d == 1 for d in node.attributes.get("dilations") or ())
+
+
+def _spacing(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Strides, pads and the output's padding."""
+    attributes = node.attributes
+    strides = tuple(attributes.get("strides") or (1,) * rank)
+    pads = tuple(attributes.get("pads") or (0,) * (2 * rank))
+    return strides, pads, tuple(attributes.get("output_padding") or (0,) * rank)
+
+
+def as_phases(node: Node, shape: Sequence[int], lengths: Sequence[Dim]) -> list[Phase] | None:
+    """The block's pixels as convolutions, first axis outermost, if that saves enough; `shape` is the weights', `lengths` the
+    map's.
+
+    Output pixel s q + p sums x[q + d - j] w[j s + r] over j, with d, r = divmod(p + pad, s).
+    """
+    rank, kernel = len(shape) - 2, shape[2:]
+    strides, pads, extra = _spacing(node, rank)
+    axes = list(zip(kernel, strides, pads, pads[rank:], extra, strict=False))
+    whole = all(k + e - low - high == s for k, s, low, high, e in axes)  # each pixel of the map has one of each phase
+    if not whole or node.attributes.get("group", 1) != 1 or shape[1] % _VECTOR or not 1 < math.prod(strides) <= _MOST_PHASES:
+        return None
+    together, apart, sides = 1.0, 1.0, []
+    for (k, s, low, _, e), length in zip(axes, lengths, strict=True):
+        taps = -(-(k + e) // s)
+        side = [_phase(k, s, p + low) for p in range(s)]
+        if any(n < 1 or before < 0 for _, n, before, _ in side):
+            return None
+        together *= s * taps * (1.0 if isinstance(length, Expr) else (length + taps - 1) / max(length, 1))
+        apart *= sum(n for _, n, _, _ in side)
+        sides.append(side)
+    if together < _WORTH * apart:
+        return None
+    return [
+        Phase(
+            tuple(slice(r, None, s) for (r, *_), s in zip(place, strides, strict=True)),
+            {
+                "kernel_shape": [n for _, n, _, _ in place],
+                "pads": [before for _, _, before, _ in place] + [behind for *_, behind in place],
+                "strides": [1] * rank,
+                "group": 1,
+            },
+        )
+        for place in itertools.product(*sides)
+    ]
+
+
+def _phase(kernel: int, stride: int, place: int) -> tuple[int, int, int, int]:
+    """The first tap, how many there are, and how far they reach before and behind the map's pixel."""
+    d, r = divmod(place, stride)
+    taps = max(-(-(kernel - r) // stride), 0)
+    return r, taps, taps - 1 - d, d
+
+
+def as_convolution(node: Node, weights: np.ndarray, bias: np.ndarray | None, lengths: Sequence[Dim] = ()) -> Parts:
+    """The node's weights [C, M / group, k...] for the convolution; see the module's text. `lengths`: the map's, where known."""
+    rank = weights.ndim - 2
+    kernel, (strides, pads, extra) = weights.shape[2:], _spacing(node, rank)
+    if lengths:  # along an axis of one element there are no neighbours: all of the window is its block
+        strides = tuple(k + e if d == 1 else s for k, e, s, d in zip(kernel, extra, strides, lengths, strict=True))
+    group = int(node.attributes.get("group", 1))
+    taps = tuple(-(-(k + e) // s) for k, e, s in zip(kernel, extra, strides, strict=True))
+    channels, filters = weights.shape[0] // group, weights.shape[1]
+    padded = np.zeros((*weights.shape[:2], *(t * s for t, s in zip(taps, strides, strict=True))), weights.dtype)
+    padded[(slice(None), slice(None), *map(slice, kernel))] = weights
+    split = padded.reshape(group, channels, filters, *itertools.chain(*zip(taps, strides, strict=True)))
+    tap_axes, block_axes = range(3, 3 + 2 * rank, 2), range(4, 4 + 2 * rank, 2)
+    made = np.flip(split.transpose(0, *block_axes, 2, 1, *tap_axes), tuple(range(3 + rank, 3 + 2 * rank)))
+    borders = tuple(t - 1 for t in taps) * 2
+    ends = [t * s - k - e + p for t, s, k, e, p in zip(taps, strides, kernel, extra, pads[rank:], strict=True)]
+    return Parts(
+        np.ascontiguousarray(made).reshape(group * math.prod(strides) * filters, channels, *taps),
+        None if bias is None else np.tile(bias.reshape(group, 1, filters), (1, math.prod(strides), 1)).reshape(-1),
+        {"kernel_shape": list(taps), "pads": list(borders), "strides": [1] * rank, "group": group},
+        {"blocks": list(strides), "begins": list(pads[:rank]), "ends": ends, "group": group},
+    )

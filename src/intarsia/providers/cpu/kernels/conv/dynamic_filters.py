@@ -1,0 +1,119 @@
+"""Convolutions by filters that the run computes: these are packed in it, then the kernels are those of constant filters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dims import is_static, product
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node, TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import Argument, Ref, Sizes, Step
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace
+from intarsia.providers.cpu.kernels.conv import pack_dynamic_filters
+from intarsia.providers.cpu.kernels.conv.conv import Convolution
+from intarsia.providers.cpu.kernels.conv.grouped.depthwise_line_buffer import LINE
+
+if TYPE_CHECKING:
+    from intarsia.ops.framework.infer import Inference
+
+_PIXELS_FOR_FILTER = 4  # of a group: for fewer, packing takes too much of the time
+_LEAST_PIXELS = 24  # a product in blocks has as many
+_LEAST_FILTERS = 8  # of each of several groups
+
+
+def suits(node: Node, inference: Inference) -> bool:
+    """Whether a convolution (of the model, or channels-last) by filters that another node computes is one of these."""
+    x, w, y = (inference.types.get(n) for n in (*node.inputs[:2], node.outputs[0]))
+    if not isinstance(x, TensorType) or not isinstance(w, TensorType) or not isinstance(y, TensorType):
+        return False
+    if x.dtype is not DType.FLOAT or w.shape is None or not is_static(w.shape) or y.shape is None or x.shape is None:
+        return False
+    if not 3 <= len(x.shape) <= 5 or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+        return False
+    filters, channels = (int(d) for d in w.shape[:2])  # type: ignore[arg-type]
+    group = int(node.attributes.get("group", 1))
+    pixels = product(y.shape[1:-1] if node.domain else y.shape[2:])
+    if _is_depthwise(filters, channels, group):
+        least = _PIXELS_FOR_FILTER
+    elif channels * DType.FLOAT.bits // 8 >= LINE // 2 and (group == 1 or filters // group >= _LEAST_FILTERS):
+        least = max(_LEAST_PIXELS, _PIXELS_FOR_FILTER * filters // group)
+    else:
+        return False
+    return not isinstance(pixels, int) or pixels >= least
+
+
+def _is_depthwise(filters: int, channels: int, group: int) -> bool:
+    return channels == 1 and filters == group > 1
+
+
+@dataclass(frozen=True)
+class ComputedConvolution(Convolution):
+    """Its `schedules` are none: what a Winograd transform would have to do in each run is not weighed."""
+
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        shape, group = self._filters(), int(self.node.attributes.get("group", 1))
+        if _is_depthwise(shape[0], shape[1], group):
+            return self._depthwise(target, workspace, epilogue, operands, out, shape)
+        found = self._blocked(target, workspace, epilogue, operands, out, shape, group)
+        assert found is not None, shape
+        return found
+
+    def schedules(self, target: Target, config: object) -> None:
+        return None
+
+    def _filters(self) -> tuple[int, ...]:
+        weights = self.types[1]
+        assert weights is not None and weights.shape is not None
+        return tuple(int(d) for d in weights.shape)  # type: ignore[arg-type]
+
+    def _packed(self, workspace: Workspace, form: str, tile: Tile | None, target: Target) -> tuple[str, list[Step]]:
+        filters, channels, *kernel = self._filters()
+        groups, taps = int(self.node.attributes.get("group", 1)), math.prod(kernel)
+        steps = pack_dynamic_filters.window_steps(channels, tuple(kernel)) if form == "windows" else channels * taps
+        if tile is None:
+            tile = tile_of(DType.FLOAT, target)
+            made = _Packing(self.reads[1], "", form, channels, taps, steps, filters, 1, tile.lanes, tile)
+            each = LINE // tile.itemsize
+            room = -(-filters // each) * each * steps
+        else:
+            made = _Packing(self.reads[1], "", form, channels, taps, steps, filters // groups, groups, tile.width, tile)
+            room = pack_dynamic_filters.packed_elements(steps, filters // groups, groups, tile)
+        name = workspace.temporary(f"{self.node.outputs[0]}%{form}", DType.FLOAT, (room,))
+        text = pack_dynamic_filters.pack_filters_text(DType.FLOAT, target)
+        arguments = replace(made, packed=name).arguments
+        return name, [Step(text, (self.reads[1],), (name,), arguments, label=f"pack {filters}x{channels * taps}")]
+
+
+@dataclass(frozen=True)
+class _Packing:
+    """The arguments of the packing step."""
+
+    source: str
+    packed: str
+    form: str
+    channels: int
+    taps: int
+    steps: int
+    filters: int
+    groups: int
+    width: int
+    tile: Tile
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        if self.form == "windows":
+            places = pack_dynamic_filters.window_places(self.channels, self.taps, self.tile.itemsize)
+        else:
+            places = pack_dynamic_filters.same_places(self.channels * self.taps)
+        return pack_dynamic_filters.pack_filters_args(
+            source=Ref(self.source), packed=Ref(self.packed), places=places, steps=self.steps, filters=self.filters,  # type: ignore[arg-type]
+            groups=self.groups, width=self.width, tile=self.tile,
+        )  # type: ignore[return-value]  # fmt: skip

@@ -1,0 +1,366 @@
+"""Convolutions in channels-last layout as products with displaced rows: X [N, (D, H,) W, C], Y [N, (OD, OH,) OW, M].
+
+Row (n, d, h, w) of the product is output pixel (n, d, h, w). Its A row begins at the window's first input pixel; the window's
+other pixels are the product's taps. Along W the window's `kw * C` numbers are contiguous (dilation 1, one group), so they are
+one long row and only `kd * kh` taps remain. Nothing is copied but an input that needs a border, which a padding step writes.
+
+The kernel is `gemm.kernel_text(GemmSpec(dtype, "packed", epilogue), target)`: sizes, kernel shapes, strides and dilations are
+all arguments. Groups are batches; narrow groups are merged into block-diagonal ones until they fill a vector.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from intarsia.codegen.builder.kernel_body import Module
+from intarsia.codegen.llvm import ir_builder
+from intarsia.codegen.llvm.jit import KernelText
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dtypes import DType
+from intarsia.graph.trace import most
+from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.argument_tables import Spread, Table
+from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
+from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
+from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix, packed_nbytes
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand, factor_nbytes, general_args, scratch_nbytes
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES, SUMS, last_group
+from intarsia.providers.cpu.kernels.matmul_int8.pack_int8 import pack_byte_pairs, pack_bytes
+
+
+@dataclass(frozen=True)
+class ConvShape:
+    """One convolution's sizes; all spatial tuples have the same length, 1 to 3, and `pads` twice that (all begins first)."""
+
+    batch: int
+    spatial: tuple[int, ...]
+    channels: int
+    filters: int
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+    group: int = 1
+
+    @cached_property
+    def padded(self) -> tuple[int, ...]:
+        """Spatial sizes of the input with its border."""
+        rank = len(self.spatial)
+        return tuple(s + self.pads[i] + self.pads[rank + i] for i, s in enumerate(self.spatial))
+
+    @cached_property
+    def output(self) -> tuple[int, ...]:
+        """Spatial sizes of the output."""
+        sizes = zip(self.padded, self.kernel, self.strides, self.dilations, strict=True)
+        return tuple((p - (k - 1) * d - 1) // s + 1 for p, k, s, d in sizes)
+
+    @property
+    def needs_border(self) -> bool:
+        return any(self.pads)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """A plain matrix product: every pixel by itself."""
+        return math.prod(self.kernel) == 1 and all(s == 1 for s in self.strides) and not self.needs_border
+
+    def as_3d(self) -> ConvShape:
+        """The same convolution over (D, H, W), with leading axes of size 1."""
+        return self._in_3d
+
+    @cached_property
+    def _in_3d(self) -> ConvShape:
+        more = 3 - len(self.spatial)
+        ones, zeros = (1,) * more, (0,) * more
+        rank = len(self.spatial)
+        pads = (*zeros, *self.pads[:rank], *zeros, *self.pads[rank:])
+        return ConvShape(
+            self.batch, (*ones, *self.spatial), self.channels, self.filters, (*ones, *self.kernel), (*ones, *self.strides),
+            (*ones, *self.dilations), pads, self.group,
+        )  # fmt: skip
+
+
+def merged_groups(filters: int, group: int, tile: Tile) -> int:
+    """How many neighbouring groups are computed as one: the most whose filters fit in a vector."""
+    each = filters // group
+    return max(g for g in range(1, group + 1) if group % g == 0 and (g == 1 or g * each <= tile.lanes))
+
+
+def pack_weights(weights: np.ndarray, group: int, tile: Tile) -> np.ndarray:
+    """Pack ONNX weights [M, C / group, *kernel] as panels, [groups after merging, numbers of one group]."""
+    filters, depth = weights.shape[:2]
+    merge = merged_groups(filters, group, tile)
+    each, groups, count = filters // group, group // merge, math.prod(weights.shape[2:])
+    dense = _dense_groups(weights, group, merge)
+    return pack_matrix(dense.reshape(groups, count * merge * depth, merge * each), tile)
+
+
+def pack_byte_weights(weights: np.ndarray, group: int, tile: Tile, long_rows: bool, in_words: bool = False) -> np.ndarray:
+    """As `pack_weights`, of int8 [parts, M, C / group, *kernel], whose parts are added; `long_rows` and `in_words`: see
+    `displacements`."""
+    parts, filters, depth = weights.shape[:3]
+    merge = merged_groups(filters, group, tile)
+    each, groups, count = filters // group, group // merge, math.prod(weights.shape[3:])
+    taps = count // weights.shape[-1] if long_rows else count
+    dense = np.stack([_dense_groups(part, group, merge) for part in weights], 1)
+    pack = pack_byte_pairs if in_words else pack_bytes
+    return pack(dense.reshape(groups, parts * taps, count // taps * merge * depth, merge * each), tile)
+
+
+def byte_matrix(weights: np.ndarray, long_rows: bool) -> np.ndarray:
+    """Weights [M, C, *kernel] of one group as [taps, K, M]; `long_rows`: see `displacements`."""
+    filters, count = len(weights), math.prod(weights.shape[2:])
+    taps = count // weights.shape[-1] if long_rows else count
+    return _dense_groups(weights, 1, 1).reshape(taps, -1, filters)
+
+
+def _dense_groups(weights: np.ndarray, group: int, merge: int) -> np.ndarray:
+    """Weights as [groups, kernel, part, channel, part, filter], where `merge` groups are the parts of one."""
+    filters, depth = weights.shape[:2]
+    each, groups, count = filters // group, group // merge, math.prod(weights.shape[2:])
+    w = np.moveaxis(weights.reshape(groups, merge, each, depth, count), -1, 2)  # group, part, kernel, filter, channel
+    w = w.transpose(0, 2, 1, 4, 3)  # group, kernel, part, channel, filter
+    if merge == 1:
+        return w[..., None, :]
+    dense = np.zeros((groups, count, merge, depth, merge, each), weights.dtype)
+    for part in range(merge):
+        dense[:, :, part, :, part] = w[:, :, part]
+    return dense
+
+
+def _long_rows(shape: ConvShape, groups: int) -> bool:
+    return groups == 1 and shape.dilations[-1] == 1
+
+
+def displacements(
+    shape: ConvShape, dtype: DType, target: Target, x_pixel_nbytes: int | None = None, parts: int = 1, in_words: bool = False
+) -> Table:  # fmt: skip
+    """The taps: int64 bytes from a window's first pixel to every row of it that is summed as one, in the weights' order.
+
+    Sums of products of bytes (`dtype` INT32) may have weights in several `parts` that are added, and want the length of a row's
+    last group behind the taps; `in_words`: bytes were widened to 16 bits, and want nothing.
+    """
+    s = shape.as_3d()
+    tile, size = tile_of(dtype, target), 2 if in_words else factor_nbytes(dtype)
+    groups = s.group // merged_groups(s.filters, s.group, tile)
+    pixel = x_pixel_nbytes or s.channels * size
+    _, height, width = s.padded
+    whole = _long_rows(s, groups) and pixel == s.channels * size
+    kd, kh, kw = s.kernel
+    along = (1 if whole else kw, s.dilations[2] * pixel)
+    line = width * pixel
+    taps = Spread(0, ((parts, 0), (kd, s.dilations[0] * height * line), (kh, s.dilations[1] * line), along))
+    behind = last_group(s.channels // groups * (kw if whole else 1)) if dtype is SUMS else 0
+    return Table((taps, Spread(behind, ())) if dtype is SUMS and not in_words else (taps,))
+
+
+def conv_args(
+    spec: GemmSpec,
+    target: Target,
+    shape: ConvShape,
+    *,
+    micro: int,
+    x: int,
+    weights: int,
+    y: int,
+    taps: Table,
+    operands: Sequence[Operand] = (),
+    x_pixel_nbytes: int | None = None,
+    y_pixel_nbytes: int | None = None,
+    parts: int = 1,
+    claims: int = 0,
+    threads: int = 1,
+    scratch: int = 0,
+    panel_nbytes: int = 0,
+) -> list[int]:
+    """The arguments of the product's kernel for a convolution.
+
+    `x` is the address of the input with its border (of the input itself if it needs none), `weights` of `pack_weights`'
+    result, `taps` is what `displacements` gave, which stands for its address. `x_pixel_nbytes` and `y_pixel_nbytes` are the
+    bytes between pixels where input or output are slices of channels of wider images; `parts` is what `displacements`
+    was given; `claims` and `threads`: see `gemm.general_args`. For `operands` see `conv_operand`.
+    """
+    s = shape.as_3d()
+    tile, size = tile_of(spec.dtype, target), spec.a_itemsize
+    merge = merged_groups(s.filters, s.group, tile)
+    groups = s.group // merge
+    each, depth = s.filters // groups, s.channels // groups
+    out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
+    x_pixel = x_pixel_nbytes or s.channels * size
+    y_pixel = y_pixel_nbytes or s.filters * out_size
+    planes, height, width = s.padded
+    out_planes, out_height, out_width = s.output
+    ntaps = taps.length - (spec.dtype is SUMS and not spec.in_words)
+    row = depth * math.prod(s.kernel) * parts // ntaps
+    packed = packed_nbytes(spec.steps(row) * ntaps, each, tile) * spec.b_itemsize // tile.itemsize
+    call = functools.partial(
+        general_args, spec, target, micro=micro, a=x, b=weights, ldb=0, c=y, ldc=y_pixel, n=each, taps=taps,  # type: ignore[arg-type]
+        ntaps=ntaps, k=row, operands=operands, b_batch=(0, packed), claims=claims,
+        threads=threads, scratch=scratch, panel_nbytes=panel_nbytes,
+    )  # fmt: skip
+    a_group, c_group = depth * size, each * out_size
+    if s.is_pointwise:
+        pixels = s.batch * math.prod(s.output)
+        return call(lda=x_pixel, m=pixels, batch=(1, groups), a_batch=(0, a_group), c_batch=(0, c_group))
+    x_line, x_plane, x_image = (x_pixel * n for n in (width, width * height, width * height * planes))
+    y_line, y_plane, y_image = (y_pixel * n for n in (out_width, out_width * out_height, out_width * out_height * out_planes))
+    if out_planes == 1:
+        images, batch, a_batch, c_batch = s.batch, 1, 0, 0
+        a_outer, c_outer = (x_line * s.strides[1], x_image), (y_line, y_image)
+    else:
+        images, batch, a_batch, c_batch = out_planes, s.batch, x_image, y_image
+        a_outer, c_outer = (x_line * s.strides[1], x_plane * s.strides[0]), (y_line, y_plane)
+    return call(
+        lda=x_pixel * s.strides[2], m=out_width, lines=out_height, images=images, batch=(batch, groups), a_outer=a_outer,
+        c_outer=c_outer, a_batch=(a_batch, a_group), c_batch=(c_batch, c_group), a_nbytes=x_image * s.batch // most(1, batch),
+    )  # fmt: skip
+
+
+def rows(shape: ConvShape) -> int:
+    """Rows of one batch of the product, as `conv_args` makes batches."""
+    s = shape.as_3d()
+    return math.prod(s.output) * (s.batch if s.is_pointwise or s.output[0] == 1 else 1)
+
+
+def panel_nbytes(spec: GemmSpec, target: Target, shape: ConvShape, parts: int = 1) -> int:
+    """Bytes of scratch a thread needs to widen a panel of the weights."""
+    s = shape.as_3d()
+    groups = s.group // merged_groups(s.filters, s.group, tile_of(spec.dtype, target))
+    taps = parts * math.prod(s.kernel) // (s.kernel[2] if _long_rows(s, groups) else 1)
+    row = s.channels // groups * math.prod(s.kernel) * parts // taps
+    return scratch_nbytes(spec, target, spec.steps(row) * taps)
+
+
+def conv_operand(
+    kind: str, dtype: DType, address: int, shape: ConvShape, target: Target, compute: DType = DType.FLOAT
+) -> Operand:
+    """An epilogue operand of a convolution: "column" [M], "full" [N, ..., M] dense, "row" [N, ...] dense (of one group), or
+    "scalar"."""
+    size = itemsize(dtype)
+    s = shape.as_3d()
+    each = s.filters // s.group * merged_groups(s.filters, s.group, tile_of(compute, target)) * size
+    if kind == "scalar":
+        return Operand(address)
+    if kind == "column":
+        return Operand(address, batch1=each)
+    if kind not in ("full", "row"):
+        raise ValueError(f"a convolution's epilogue takes operands of kind column, full, row or scalar; got {kind!r}")
+    pixel = s.filters * size
+    if kind == "row":
+        pixel, each = size, 0
+    if s.is_pointwise:
+        return Operand(address, pixel, batch1=each)
+    planes, height, width = s.output
+    line, plane, image = (pixel * n for n in (width, width * height, width * height * planes))
+    if planes == 1:
+        return Operand(address, pixel, line, image, batch1=each)
+    return Operand(address, pixel, line, plane, image, each)
+
+
+# --- the border ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BorderSpec:
+    """Copy an image into one with a border of zeros, or for bytes of any number.
+
+    `channels_first`: the source is [N, C, ...], the copy channels-last.
+    """
+
+    dtype: DType
+    channels_first: bool = False
+
+
+@functools.cache
+def border_text(spec: BorderSpec, target: Target) -> KernelText:
+    """The step that writes an input with its border; see `border_args`."""
+    module = Module(target)
+    body = module.kernel()
+    args, tid, nthreads = body.args
+    size = itemsize(spec.dtype)
+    source, out = body.load_pointer(args, 0), body.load_pointer(args, 1)
+    batch, planes, height, width, channels, plane0, line0, column0, out_planes, out_height, out_width = (
+        body.load_i64(args, 2 + i) for i in range(11)
+    )
+    pixel = body.mul(channels, size)
+    number = body.b.load(body.load_pointer(args, 13), typ=ir_builder.IntType(8)) if spec.dtype in BYTES else None
+    line_nbytes = body.mul(width, pixel)
+    out_line_nbytes = body.mul(out_width, pixel)
+    left = body.mul(column0, pixel)
+    right = body.sub(body.sub(out_line_nbytes, left), line_nbytes)
+    first, last = body.share(body.mul(body.mul(batch, out_planes), out_height), tid, nthreads)
+    with body.loop(first, last) as unit:
+        target_line = body.at(out, body.mul(unit, out_line_nbytes))
+        image, within = body.div(unit, body.mul(out_planes, out_height)), body.rem(unit, body.mul(out_planes, out_height))
+        plane = body.sub(body.div(within, out_height), plane0)
+        line = body.sub(body.rem(within, out_height), line0)
+        inside = body.b.and_(body.b.icmp_unsigned("<", plane, planes), body.b.icmp_unsigned("<", line, height))
+        with body.either(inside) as (copied, empty):
+            with copied:
+                body.fill(target_line, left, number)
+                begin = body.at(target_line, left)
+                if spec.channels_first:
+                    area = body.mul(body.mul(planes, height), width)
+                    origin = body.add(
+                        body.mul(body.mul(image, channels), area), body.mul(body.add(body.mul(plane, height), line), width)
+                    )
+                    with body.loop(0, channels) as c:
+                        row = body.at(source, body.mul(body.add(origin, body.mul(c, area)), size))
+                        to = body.at(begin, body.mul(c, size))
+                        with body.loop(0, width) as w:
+                            value = body.load(body.at(row, body.mul(w, size)), spec.dtype, 1)
+                            body.store(value, body.at(to, body.mul(w, pixel)), spec.dtype)
+                else:
+                    row_index = body.add(body.mul(body.add(body.mul(image, planes), plane), height), line)
+                    body.copy(body.at(source, body.mul(row_index, line_nbytes)), begin, line_nbytes)
+                body.fill(body.at(begin, line_nbytes), right, number)
+            with empty:
+                body.fill(target_line, out_line_nbytes, number)
+    body.b.ret_void()
+    return module.text("border")
+
+
+def border_args(shape: ConvShape, source: int, out: int, number: int = 0) -> list[int]:
+    """The border step's arguments: addresses of the input and of its copy, dense [N, *shape.padded, C].
+
+    `number` is the address of the byte that fills the border of an image of bytes.
+    """
+    s = shape.as_3d()
+    return [source, out, s.batch, *s.spatial, s.channels, *s.pads[:3], *s.padded, number]
+
+
+# --- pixels that strides meet -------------------------------------------------------------------------------------
+
+
+@functools.cache
+def picking_text(target: Target) -> KernelText:
+    """The step that copies the pixels that a pointwise convolution with strides sees; see `picking_args`."""
+    module = Module(target)
+    body = module.kernel()
+    args, tid, nthreads = body.args
+    source, out = body.load_pointer(args, 0), body.load_pointer(args, 1)
+    batch, planes, lines, pixels, image, plane, line, step, nbytes = (body.load_i64(args, 2 + i) for i in range(9))
+    first, last = body.share(body.mul(body.mul(batch, planes), lines), tid, nthreads)
+    with body.loop(first, last) as unit:
+        rest, at = body.div(unit, lines), body.rem(unit, lines)
+        moved = (body.div(rest, planes), image), (body.rem(rest, planes), plane), (at, line)
+        begin = body.at(source, *(body.mul(number, each) for number, each in moved))
+        target_line = body.at(out, body.mul(unit, body.mul(pixels, nbytes)))
+        with body.loop(0, pixels) as pixel:
+            body.copy(body.at(begin, body.mul(pixel, step)), body.at(target_line, body.mul(pixel, nbytes)), nbytes)
+    body.b.ret_void()
+    return module.text("picking")
+
+
+def picking_args(shape: ConvShape, dtype: DType, source: int, out: int) -> list[int]:
+    """The arguments of `picking_text`: addresses of the input and of its copy, dense [N, *shape.output, C]."""
+    s = shape.as_3d()
+    nbytes = s.channels * itemsize(dtype)
+    line = nbytes * s.spatial[2]
+    plane = line * s.spatial[1]
+    steps = plane * s.strides[0], line * s.strides[1], nbytes * s.strides[2]
+    return [source, out, s.batch, *s.output, plane * s.spatial[0], *steps, nbytes]

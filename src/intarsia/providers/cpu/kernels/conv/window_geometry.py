@@ -1,0 +1,246 @@
+"""What convolution and pooling in channels-last layout share: sizes, the border, and when a node is taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dims import Dim, Expr, Shape, product
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node, TensorType
+from intarsia.graph.trace import most
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.nn.sliding_windows import place_windows
+from intarsia.plan.step import Argument, Ref, Sizes, Step
+from intarsia.providers.cpu.kernels.common.schedule import Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.conv import implicit_gemm
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES
+
+if TYPE_CHECKING:
+    from intarsia.ops.framework.infer import Inference
+
+DTYPES = (DType.FLOAT, DType.DOUBLE)
+_EACH_AXIS = ("kernel_shape", "strides", "dilations")  # attributes with a number for each spatial axis
+_USUAL_PIXELS = 224  # along an image whose size is not known
+_SHARE_PRODUCTS = 100_000  # multiplications that are just worth another thread
+
+
+Made = TypeVar("Made", bound="Windowed")
+
+
+def windowed(node: Node, inference: Inference, kind: type[Windowed]) -> Windowed | None:
+    """The node as a template of this kind; None where its types are not known, or have no kernel."""
+    types = tensor_types(node, inference)
+    out = inference.types.get(node.outputs[0])
+    x = types[0]
+    if x is None or x.shape is None or not isinstance(out, TensorType) or out.shape is None:
+        return None
+    if x.dtype not in DTYPES and not (node.op_type == "MaxPool" and x.dtype in BYTES):
+        return None
+    pads = explicit_pads(node, x.shape, types)
+    return with_fewer_axes(kind(node, tuple(node.inputs[: kind.operands]), types, out, pads=pads))
+
+
+def with_fewer_axes(made: Made) -> Made:
+    """The same computation over fewer spatial axes, where a window is one pixel of some: those of one pixel drop out, and
+    neighbouring ones are one axis, since memory is the same. So k x 1 over a column is a window of one axis.
+
+    What is pointwise stays as it is: its pixels are rows already.
+    """
+    groups = _joined_axes(made)
+    if all(len(axes) == 1 for axes in groups):
+        return made
+    node, rank = made.node, len(made.pads) // 2
+    kept = [axes[-1] for axes in groups]  # of joined axes all have the same window
+    attributes = {n: [v[i] for i in kept] if n in _EACH_AXIS and v else v for n, v in node.attributes.items()}
+    pads = tuple(made.pads[i + end] for end in (0, rank) for i in kept)
+    if node.attributes.get("pads"):
+        attributes["pads"] = [node.attributes["pads"][i + end] for end in (0, rank) for i in kept]
+    types = list(made.types)
+    types[0] = _over(made.data, groups)
+    if len(types) > 1 and made.operands > 1:
+        weights = types[1]
+        assert weights is not None and weights.shape is not None
+        types[1] = replace(weights, shape=(*weights.shape[:2], *(weights.shape[2 + i] for i in kept)))
+    return replace(
+        made, node=node.copy(attributes=attributes), types=tuple(types), output=_over(made.output, groups), pads=pads
+    )
+
+
+def _joined_axes(made: Windowed) -> list[list[int]]:
+    """The spatial axes in groups that are one axis each; an axis of one pixel is in the group of a neighbour."""
+    x, y = made.data.shape, made.output.shape
+    assert x is not None and y is not None
+    rank = len(x) - 2
+    kernel = kernel_shape(made.node, made.types)
+    strides, _ = strides_and_dilations(made.node, rank)
+    plain = [n == 1 and made.pads[i] == made.pads[rank + i] == 0 for i, n in enumerate(kernel)]
+    single = [plain[i] and x[1 + i] == y[1 + i] == 1 for i in range(rank)]
+    even = [plain[i] and strides[i] == 1 for i in range(rank)]
+    if math.prod(kernel) == 1:
+        return [[i] for i in range(rank)]
+    groups: list[list[int]] = []
+    ones = [i for i in range(rank) if single[i]]
+    for axis in (i for i in range(rank) if not single[i]):
+        if groups and even[axis] and even[groups[-1][-1]]:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    groups[0] = [*ones, *groups[0]]
+    return groups
+
+
+def _over(kind: TensorType, groups: Sequence[Sequence[int]]) -> TensorType:
+    """A tensor [N, spatial..., C] with an axis for each group of spatial axes."""
+    assert kind.shape is not None
+    batch, *spatial, channels = kind.shape
+    return replace(kind, shape=(batch, *(product([spatial[i] for i in axes]) for axes in groups), channels))
+
+
+def kernel_shape(node: Node, types: Sequence[TensorType | None]) -> tuple[int, ...]:
+    """The window's sizes."""
+    given: Any = node.attributes.get("kernel_shape")
+    if not given:
+        weights = types[1]
+        assert weights is not None and weights.shape is not None
+        given = weights.shape[2:]
+    return tuple(int(n) for n in given)
+
+
+def strides_and_dilations(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Strides and dilations."""
+    ones = (1,) * rank
+    return tuple(node.attributes.get("strides") or ones), tuple(node.attributes.get("dilations") or ones)
+
+
+def explicit_pads(node: Node, x: tuple[Dim, ...], types: Sequence[TensorType | None]) -> tuple[Dim, ...]:
+    """The border as ONNX's `pads` (begins, then ends); sizes that vary may decide it (auto_pad with strides)."""
+    strides, dilations = strides_and_dilations(node, len(x) - 2)
+    given = node.attributes
+    windows = place_windows(
+        x[1:-1], kernel_shape(node, types), strides, given.get("pads") or None, dilations,
+        given.get("auto_pad") or "NOTSET", given.get("ceil_mode", 0), clipped=node.op_type.endswith("Pool"),
+    )  # fmt: skip
+    return (*windows.low, *windows.high)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The sizes of a convolution or pooling; `x` and `y` are [N, spatial..., C]."""
+
+    x: Shape
+    y: Shape
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[Dim, ...]
+    group: Dim
+
+    def at(self, size: Sizes) -> implicit_gemm.ConvShape:
+        x, pads = tuple(size(d) for d in self.x), tuple(size(p) for p in self.pads)
+        return implicit_gemm.ConvShape(
+            x[0], x[1:-1], x[-1], size(self.y[-1]), self.kernel, self.strides, self.dilations, pads, size(self.group)
+        )
+
+    def usual(self) -> implicit_gemm.ConvShape:
+        """The sizes of one image, with usual ones where they are not known."""
+        many = self.x[0].symbols if isinstance(self.x[0], Expr) else frozenset()
+
+        def usual(size: Dim) -> int:
+            if isinstance(size, int):
+                return size
+            try:
+                return size.evaluate({name: 1 if name in many else _USUAL_PIXELS for name in size.symbols})
+            except (ValueError, ZeroDivisionError):  # these do not fit together
+                return _USUAL_PIXELS
+
+        return self.at(usual)
+
+    def shares(self, size: Sizes) -> float:
+        """The work of a convolution, in times what is worth sharing."""
+        shape = self.at(size)
+        depth = math.prod(self.kernel) * shape.channels / most(1, shape.group)
+        found: float = shape.batch * math.prod(shape.output) * shape.filters * depth / _SHARE_PRODUCTS
+        return found
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an image's channels lie, if among those of a wider one: bytes to the first, and from pixel to pixel (0: it is an
+    image of its own)."""
+
+    offset_nbytes: int = 0
+    pixel_nbytes: int = 0
+
+    def within(self, outer: Place) -> Place:
+        """The same channels, if the image that they lie in lies at `outer` itself."""
+        return Place(self.offset_nbytes + outer.offset_nbytes, outer.pixel_nbytes or self.pixel_nbytes)
+
+
+WHOLE = Place()
+
+
+@dataclass(frozen=True)
+class Windowed(Template):
+    """What convolution and pooling share. The data input and the output are [N, spatial..., C]."""
+
+    operands: ClassVar[int] = 1  # inputs that the kernel reads
+    pads: tuple[Dim, ...] = field(default=())
+
+    @property
+    def data(self) -> TensorType:
+        x = self.types[0]
+        assert x is not None
+        return x
+
+    def geometry(self, kernel: tuple[int, ...]) -> Geometry:
+        x, out = self.data.shape, self.output.shape
+        assert x is not None and out is not None
+        group = int(self.node.attributes.get("group", 1)) if self.node.op_type in ("Conv", "ConvInteger") else x[-1]
+        return Geometry(x, out, kernel, *strides_and_dilations(self.node, len(x) - 2), self.pads, group)
+
+    def bordered(self, target: Target, workspace: Workspace, out: str, kernel: tuple[int, ...]) -> tuple[list[Step], str]:
+        """The step that surrounds the input, and what it writes; the input itself if it has no border."""
+        x, dtype, rank = self.data.shape, self.data.dtype, len(kernel)
+        if not any(self.pads):
+            return [], self.reads[0]
+        assert x is not None
+        padded = [d + self.pads[i] + self.pads[rank + i] for i, d in enumerate(x[1:-1])]
+        source, number = workspace.temporary(f"{out}%border", dtype, (x[0], *padded, x[-1])), self.border_number(workspace)
+        step = Step(
+            implicit_gemm.border_text(implicit_gemm.BorderSpec(dtype), target), tuple(filter(None, (self.reads[0], number))),
+            (source,),
+            partial(_border, self.geometry(kernel), self.reads[0], source, number), label="border",
+        )  # fmt: skip
+        return [step], source
+
+    def border_number(self, workspace: Workspace) -> str:
+        """What the input is surrounded by: the name of a number, "" for zeros."""
+        return ""
+
+
+def _border(geometry: Geometry, x: str, y: str, number: str, size: Sizes, threads: int) -> Sequence[Argument]:
+    return implicit_gemm.border_args(geometry.at(size), Ref(x), Ref(y), *([Ref(number)] if number else []))  # type: ignore[arg-type]
+
+
+class Filtered(Windowed):
+    """What convolutions of floats and of bytes share: the second input has the filters."""
+
+    operands = 2
+
+    def filters(self, workspace: Workspace) -> np.ndarray | None:
+        """The filters, over as many axes as the windows are; None where the run computes them."""
+        weights, array = self.types[1], workspace.array(self.reads[1])
+        assert weights is not None and weights.shape is not None
+        return None if array is None else array.reshape(weights.shape)  # type: ignore[arg-type]
+
+    def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
+        weights = self.types[1]
+        assert self.data.shape is not None and weights is not None and weights.shape is not None
+        return [(self.data.shape[-1], weights.shape[1] * int(self.node.attributes.get("group", 1)))]

@@ -1,0 +1,1 @@
+"""DFT, STFT, Rfft, Irfft."""

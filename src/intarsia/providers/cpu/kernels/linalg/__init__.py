@@ -1,0 +1,1 @@
+"""CDist, Det, Inverse."""

@@ -1,0 +1,86 @@
+"""CDist by Euclidean distance by a kernel; other metrics by their definition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dims import Dim, product
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node, TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.infer import Inference
+from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.linalg import cdist_kernel as template
+
+_SERIAL_DIFFERENCES = 50_000
+
+
+def cdist(node: Node, inference: Inference) -> Template | None:
+    """CDist of float or double, metric euclidean or sqeuclidean."""
+    types = tensor_types(node, inference)
+    a, b = types[:2]
+    out = inference.types.get(node.outputs[0])
+    if (
+        a is None
+        or b is None
+        or a.shape is None
+        or b.shape is None
+        or a.dtype is not b.dtype
+        or not isinstance(out, TensorType)
+    ):
+        return None
+    if a.dtype not in template.DTYPES or len(a.shape) != 2 or len(b.shape) != 2:
+        return None
+    if node.attributes.get("metric", "sqeuclidean") not in ("euclidean", "sqeuclidean"):
+        return None
+    if isinstance(a.shape[1], int) and isinstance(b.shape[1], int) and a.shape[1] != b.shape[1]:
+        return None
+    return Distances(node, (node.inputs[0], node.inputs[1]), types, out, takes_epilogue=False)
+
+
+@dataclass(frozen=True)
+class Distances(Template):
+    @property
+    def _shapes(self) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+        a, b = self.types[:2]
+        assert a is not None and b is not None and a.shape is not None and b.shape is not None
+        return a.shape, b.shape
+
+    @property
+    def _dtype(self) -> DType:
+        assert self.types[0] is not None
+        return self.types[0].dtype
+
+    def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
+        a, b = self._shapes
+        return [(a[1], b[1])]
+
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        a, b = self._shapes
+        root = self.node.attributes.get("metric", "sqeuclidean") == "euclidean"
+        scratch = _Scratch(a[1], self._dtype, target)
+        return [
+            Step(
+                template.kernel_text(self._dtype, root, target), self.reads, (out,), self._arguments, scratch_nbytes=scratch,
+                serial=Below(product((*a, b[0])), _SERIAL_DIFFERENCES), label="distances",
+            )
+        ]  # fmt: skip
+
+    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        a, b = self._shapes
+        return [*(Ref(n) for n in (*self.reads, self.outputs[0])), Ref(SCRATCH), size(a[0]), size(b[0]), size(a[1])]
+
+
+@dataclass(frozen=True)
+class _Scratch:
+    features: Dim
+    dtype: DType
+    target: Target
+
+    def __call__(self, size: Sizes, threads: int) -> int:
+        return threads * template.scratch_nbytes(size(self.features), self.dtype, self.target)

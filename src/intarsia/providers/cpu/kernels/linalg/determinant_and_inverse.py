@@ -1,0 +1,104 @@
+"""Det and Inverse of float32 or float64 by kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dims import Dim, product, symbols_of
+from intarsia.graph.model import Node, TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.infer import Inference
+from intarsia.plan.step import SCRATCH, STATUS, Argument, Below, Ref, Sizes, Step
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.linalg import determinant_kernel as template
+from intarsia.providers.cpu.kernels.linalg import inverse_kernel
+
+_SERIAL_ELEMENTS = 4096
+
+
+def det(node: Node, inference: Inference) -> Template | None:
+    """Det of square matrices [*, M, M]; where sizes are symbols, they are checked once they are known."""
+    (x,) = tensor_types(node, inference)
+    out = inference.types.get(node.outputs[0])
+    if x is None or x.shape is None or len(x.shape) < 2 or x.dtype not in template.DTYPES or not isinstance(out, TensorType):
+        return None
+    return Det(node, (node.inputs[0],), (x,), out, takes_epilogue=False)
+
+
+def inverse(node: Node, inference: Inference) -> Template | None:
+    """com.microsoft::Inverse of square matrices [*, M, M]."""
+    made = det(node, inference)
+    x = made.types[0] if made is not None else None
+    if (
+        made is None
+        or x is None
+        or x.shape is None
+        or (x.shape[-1] != x.shape[-2] and not symbols_of(x.shape[-1] - x.shape[-2]))
+    ):
+        return None
+    return Inverse(node, made.reads, made.types, made.output, takes_epilogue=False)
+
+
+@dataclass(frozen=True)
+class _Square(Template):
+    """A template for square matrices."""
+
+    @property
+    def _shape(self) -> tuple[Dim, ...]:
+        x = self.types[0]
+        assert x is not None and x.shape is not None
+        return x.shape
+
+    def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
+        return [(self._shape[-2], self._shape[-1])]
+
+    def _sizes(self, size: Sizes) -> tuple[int, int]:
+        """Matrices, and their size."""
+        return size(product(self._shape[:-2])), size(self._shape[-1])
+
+
+@dataclass(frozen=True)
+class Det(_Square):
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        x = self.types[0]
+        assert x is not None
+        return [
+            Step(
+                template.kernel_text(x.dtype, target), self.reads, (out,), self._arguments, scratch_nbytes=self._scratch_nbytes,
+                serial=Below(product(self._shape), _SERIAL_ELEMENTS), label="det",
+            )
+        ]  # fmt: skip
+
+    def _scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        x = self.types[0]
+        assert x is not None
+        return int(threads * size(self._shape[-1]) ** 2 * x.dtype.bits // 8)
+
+    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [Ref(self.reads[0]), Ref(self.node.outputs[0]), *self._sizes(size), Ref(SCRATCH)]
+
+
+@dataclass(frozen=True)
+class Inverse(_Square):
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        x = self.types[0]
+        assert x is not None
+        return [
+            Step(
+                inverse_kernel.kernel_text(x.dtype, target), self.reads, (out,), self._arguments,
+                scratch_nbytes=self._scratch_nbytes, serial=Below(product(self._shape), _SERIAL_ELEMENTS // 16),
+                label="inverse", checked=True,
+            )
+        ]  # fmt: skip
+
+    def _scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * 8 * size(self._shape[-1])
+
+    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [Ref(self.reads[0]), Ref(self.node.outputs[0]), *self._sizes(size), Ref(SCRATCH), Ref(STATUS)]

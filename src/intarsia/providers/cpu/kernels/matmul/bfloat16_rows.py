@@ -1,0 +1,261 @@
+"""Products and convolutions by constants of pairs of bfloat16 that lie in rows, one pair after the other along channels.
+
+To VDPBF16PS two neighbouring bfloat16 are what one float32 is to a multiply-add. So a tensor of bfloat16 with an even number of
+channels goes through the kernels of float32 as one of half as many, with another micro-kernel: nothing is packed, and sums stay
+in registers. That is for CPUs on which loads cost nothing beside multiply-adds (`Target.halves_vectors`); see `word_product`
+for the others, and for tiles.
+
+A step rounds the input, once for all that read it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dims import Dim, product
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
+from intarsia.providers.cpu.kernels.common.microkernel import Tile, product_tile, tile_of
+from intarsia.providers.cpu.kernels.common.pack_b import in_16_bits
+from intarsia.providers.cpu.kernels.common.precision import described_unit, pair_unit
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace, forms_of
+from intarsia.providers.cpu.kernels.conv import implicit_gemm
+from intarsia.providers.cpu.kernels.conv.pad_bfloat16 import pair_border_args, pair_border_text
+from intarsia.providers.cpu.kernels.matmul import gemm_kernel, vnni_layout
+from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
+from intarsia.providers.cpu.kernels.matmul.vnni import pays
+from intarsia.providers.cpu.kernels.matmul.vnni_kernel import pair_rows_text
+from intarsia.providers.cpu.kernels.matmul.vnni_layout import LINE_WORDS, Rows
+
+if TYPE_CHECKING:
+    from intarsia.providers.cpu.kernels.conv.window_geometry import Geometry
+
+SAID = described_unit(gemm_kernel.VECTORS, DType.FLOAT)
+_LARGEST = np.float32(3.3895314e38)  # of bfloat16
+_ROUNDED_AT_ONCE = 1024  # words
+_SERIAL_NUMBERS = 8192  # rounding fewer is not worth waking other threads for
+
+
+def reads_rows(config: Mapping[str, str], target: Target) -> bool:
+    """Whether products in bfloat16 are asked for, and read their rows where they lie."""
+    return target.halves_vectors and pair_unit(config, target) == gemm_kernel.VECTORS
+
+
+def pays_in_rows(config: Mapping[str, str], target: Target, m: Dim, n: int, depth: int) -> bool:
+    """Whether a product goes this way; `depth`: neighbouring numbers of A."""
+    return reads_rows(config, target) and depth % 2 == 0 and pays(m, n, depth)
+
+
+def windows_pay(config: Mapping[str, str], target: Target, m: Dim, filters: Sequence[int], group: int) -> bool:
+    """Whether a convolution's windows go this way; `filters`: [M, C / group, *kernel].
+
+    Of one channel they would be as many words as floats. A group has whole words, and filters for a vector.
+    """
+    n, channels, *kernel = filters
+    if channels == 1 or group > 1 and (channels % 2 or n // group < LINE_WORDS):
+        return False
+    return reads_rows(config, target) and pays(m, n, -(-channels // 2) * 2 * math.prod(kernel))
+
+
+def row_steps(
+    target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str, *,
+    source: str, dtype: DType, m: Dim, weights: str, matrix: np.ndarray, key: str = "",
+) -> list[Step]:  # fmt: skip
+    """C[m, N] = epilogue(A[m, K] B), where that `pays_in_rows`.
+
+    Args:
+        source: the buffer of A, rows of K numbers of `dtype`, FLOAT or BFLOAT16.
+        weights: the constant that B is made from, `matrix` its float32 numbers [K, N]; `key` tells its forms apart.
+    """
+    k, n = matrix.shape
+    before, a = rounded(target, workspace, source, dtype, m * k)
+    tile, zero = product_tile(n, DType.FLOAT, target), zero_tap(workspace)
+    b = workspace.add(weights, f"pairs{tile.width}{key}", lambda: vnni_layout.pack_words(in_pairs(matrix)[None], tile, False))
+    spec, micro = gemm_kernel.GemmSpec(DType.FLOAT, "packed", epilogue, tile=tile), pair_rows_text(tile, target)
+    made = PairProduct(spec, target, micro.symbol, a, b, out, zero, m, n, k // 2, tuple(operands))
+    step = Step(
+        gemm_kernel.kernel_text(spec, target), (a, b, zero, *(o.name for o in operands)), (out,), made.arguments,
+        serial=Below(m * n * k, SERIAL_PRODUCTS), label=f"gemm {m}x{n}x{k}", calls=(micro,),
+        work=partial(shares, m * n * (k // 2)), arithmetic=SAID, ahead=True,
+    )  # fmt: skip
+    return [*before, step]
+
+
+@dataclass(frozen=True)
+class PairProduct:
+    """The arguments of a product by panels of B, once its sizes are known; `k` counts words."""
+
+    spec: gemm_kernel.GemmSpec
+    target: Target
+    micro: str
+    a: str
+    b: str
+    c: str
+    taps: str
+    m: Dim
+    n: int
+    k: int
+    operands: tuple[FusedOperand, ...]
+
+    @property
+    def form(self) -> object:
+        """All but the buffers' names (`plan.step.form_of`)."""
+        return (self.spec, self.micro, self.m, self.n, self.k, forms_of(self.operands))
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
+        return gemm_kernel.matrix_args(
+            self.spec, self.target, micro=Code(self.micro), a=Ref(self.a), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
+            m=size(self.m), n=self.n, k=self.k, taps=Ref(self.taps), claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
+            scratch=Ref(SCRATCH) if self.scratch_nbytes(size, 1) else 0,  # type: ignore[arg-type]
+            operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
+        )  # fmt: skip
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        """Where panels are unpacked."""
+        return threads * gemm_kernel.scratch_nbytes(self.spec, self.target, self.k)
+
+
+def convolution_steps(
+    target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str, *,
+    source: str, dtype: DType, geometry: Geometry, weights: str, filters: np.ndarray, group: int,
+) -> list[Step]:  # fmt: skip
+    """A convolution whose `windows_pay`. An odd number of channels becomes even.
+
+    Args:
+        source: the buffer of the input, [N, spatial..., C] of `dtype`, FLOAT or BFLOAT16.
+        weights: the constant of the filters, `filters` its float32 numbers [filters, C, *kernel].
+    """
+    is_odd = filters.shape[1] % 2
+    if is_odd:
+        filters = np.pad(filters, ((0, 0), (0, 1), *[(0, 0)] * len(geometry.kernel)))
+        before, a = _evened(target, workspace, source, dtype, geometry, out)
+    else:
+        before, a = rounded(target, workspace, source, dtype, product(geometry.x))
+    if any(geometry.pads) and not is_odd:
+        whole = _bordered(workspace, geometry, out)
+        text = implicit_gemm.border_text(implicit_gemm.BorderSpec(DType.FLOAT), target)
+        before.append(Step(text, (a,), (whole,), partial(_border, geometry, a, whole), label="border", arithmetic="bfloat16"))
+        a = whole
+    tile, spec = tile_of(DType.FLOAT, target), gemm_kernel.GemmSpec(DType.FLOAT, "packed", epilogue)
+    b = workspace.add(weights, f"pairs{tile.width}c", lambda: _packed_windows(filters, group, tile))
+    micro = pair_rows_text(tile, target)
+    made = _Windows(spec, target, micro.symbol, geometry, a, b, out, tuple(operands))
+    label = f"conv {'x'.join(map(str, geometry.kernel))} {TensorType(DType.FLOAT, geometry.y)}"
+    step = Step(
+        gemm_kernel.kernel_text(spec, target), (a, b, *(o.name for o in operands)), (out,), made.arguments, label=label,
+        calls=(micro,), work=partial(_half_shares, geometry), arithmetic=SAID,
+    )  # fmt: skip
+    return [*before, step]
+
+
+def _half_shares(geometry: Geometry, size: Sizes) -> float:
+    return geometry.shares(size) / 2
+
+
+def _packed_windows(filters: np.ndarray, group: int, tile: Tile) -> np.ndarray:
+    """Filters [M, C / group, *kernel] as panels of words, [group, numbers of one]."""
+    each = np.moveaxis(filters.reshape(group, -1, *filters.shape[1:]), (1, 2), (-1, -2))
+    right = in_pairs(each.reshape(group, 1, -1, each.shape[-1]))
+    return np.stack([vnni_layout.pack_words(part, tile, False) for part in right])
+
+
+def _bordered(workspace: Workspace, geometry: Geometry, out: str) -> str:
+    """The buffer of the input with its border, and with an even number of channels."""
+    x, pads = geometry.x, geometry.pads
+    padded = [d + pads[i] + pads[len(geometry.kernel) + i] for i, d in enumerate(x[1:-1])]
+    return workspace.temporary(f"{out}%border", DType.BFLOAT16, (x[0], *padded, (x[-1] + 1) // 2 * 2))
+
+
+def _evened(
+    target: Target, workspace: Workspace, source: str, dtype: DType, geometry: Geometry, out: str
+) -> tuple[list[Step], str]:  # fmt: skip
+    """The step that rounds the input, surrounds it, and gives it a channel of zeros more."""
+    whole = _bordered(workspace, geometry, out)
+    arguments = partial(_evening, geometry, source, whole)
+    text = pair_border_text(dtype, target)
+    return [Step(text, (source,), (whole,), arguments, label="round, border", arithmetic="bfloat16")], whole
+
+
+def _evening(geometry: Geometry, x: str, y: str, size: Sizes, threads: int) -> Sequence[Argument]:
+    return pair_border_args(geometry.at(size), Ref(x), Ref(y))  # type: ignore[arg-type]
+
+
+def _border(geometry: Geometry, x: str, y: str, size: Sizes, threads: int) -> Sequence[Argument]:
+    return implicit_gemm.border_args(_in_words(geometry, size), Ref(x), Ref(y))  # type: ignore[arg-type]
+
+
+def _in_words(geometry: Geometry, size: Sizes) -> implicit_gemm.ConvShape:
+    shape = geometry.at(size)
+    return replace(shape, channels=(shape.channels + 1) // 2)
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The arguments of a convolution, once its sizes are known."""
+
+    spec: gemm_kernel.GemmSpec
+    target: Target
+    micro: str
+    geometry: Geometry
+    x: str
+    weights: str
+    y: str
+    operands: tuple[FusedOperand, ...]
+
+    @property
+    def form(self) -> object:
+        """All but the buffers' names (`plan.step.form_of`)."""
+        return (self.spec, self.micro, self.geometry, forms_of(self.operands))
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = _in_words(self.geometry, size)
+        return implicit_gemm.conv_args(
+            self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
+            taps=implicit_gemm.displacements(shape, DType.FLOAT, self.target), claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
+            operands=[implicit_gemm.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target) for o in self.operands],  # type: ignore[arg-type]
+        )  # fmt: skip
+
+
+def rounded(target: Target, workspace: Workspace, source: str, dtype: DType, count: Dim) -> tuple[list[Step], str]:
+    """The step that rounds `count` numbers of FLOAT, and the buffer of what it writes; BFLOAT16 is there already."""
+    if dtype is DType.BFLOAT16:
+        return [], source
+    pairs = workspace.temporary(f"{source}%pairs", DType.BFLOAT16, (count + vnni_layout.LINE_WORDS * 2,))
+    zero = zero_tap(workspace)
+    arguments = partial(_rounding, source, zero, pairs, count)
+    step = Step(
+        vnni_layout.pack_strips_text(DType.FLOAT, 1, target), (source, zero), (pairs,), arguments,
+        serial=Below(count, _SERIAL_NUMBERS), label=f"round {count}", shared=True, arithmetic="bfloat16",
+    )  # fmt: skip
+    return [step], pairs
+
+
+def _rounding(source: str, zero: str, pairs: str, count: Dim, size: Sizes, threads: int) -> Sequence[Argument]:
+    """One row, of which each block is a share of work."""
+    return vnni_layout.pack_strips_args(Ref(source), Ref(pairs), 1, Rows(size(count), 0), Ref(zero), _ROUNDED_AT_ONCE)  # type: ignore[arg-type]
+
+
+def in_pairs(weights: np.ndarray) -> np.ndarray:
+    """Float32 numbers as bfloat16's bits; finite ones stay finite."""
+    found = in_16_bits(weights, DType.BFLOAT16)
+    if found is None:
+        found = in_16_bits(np.where(np.isinf(weights), weights, np.clip(weights, -_LARGEST, _LARGEST)), DType.BFLOAT16)
+    assert found is not None
+    return found
+
+
+def zero_tap(workspace: Workspace) -> str:
+    """The buffer of one int64 0, the only displacement of a plain product."""
+    return workspace.add("", "taps", lambda: np.zeros(1, np.int64))

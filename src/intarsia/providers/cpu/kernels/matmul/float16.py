@@ -1,0 +1,115 @@
+"""Products by constants in float16 arithmetic, where `session.arithmetic` asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dims import Dim
+from intarsia.graph.dtypes import DType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
+from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.precision import in_halves
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace, forms_of
+from intarsia.providers.cpu.kernels.matmul import float16_kernel as halves
+from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
+
+_LEAST_ROWS = 8  # fewer wait for the weights, which float32 sums of float16 weights read as fast
+
+
+def half_steps(
+    target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str, *,
+    source: str, m: Dim, weights: str, matrix: np.ndarray, key: str = "",
+) -> list[Step] | None:  # fmt: skip
+    """C[m, N] = epilogue(A[m, K] B): packing of A, then a step for each part of K. None where float32 is faster, or where
+    weights are infinite or NaN.
+
+    Args:
+        source: the buffer of A, float32 rows of K numbers.
+        weights: the constant that B is made from, `matrix` its float32 numbers [K, N]; `key` tells its forms apart.
+    """
+    k, n = matrix.shape
+    tile = halves.half_tile(n, target)
+    few = isinstance(m, int) and m < _LEAST_ROWS
+    if not in_halves(workspace.config, target) or few or n < 2 * tile.lanes or k < 2 * tile.lanes:
+        return None
+    panels = halves.pack_half_weights(matrix, tile)
+    if panels is None:
+        return None
+    b = workspace.add(weights, f"halves{tile.width}{key}", lambda: panels)
+    spec = GemmSpec(DType.FLOAT, "packed", epilogue, tile=halves.sums_tile(tile), halves=True)
+    packed = workspace.temporary(f"{source}%halves{tile.rows}", DType.FLOAT16, (m, halves.packed_columns(k, tile)))
+    parts, sums = tiled.parts(k, halves.sums_tile(tile)), ""
+    if len(parts) > 1:
+        elements = tiled.partial_elements(m, n, halves.sums_tile(tile))
+        sums = workspace.temporary(f"{out}%sums", DType.FLOAT, (elements,))
+    micro = halves.half_micro_text(tile, target)
+    made = _HalfProduct(spec, tile, target, micro.symbol, source, packed, b, out, sums, m, k, n, tuple(operands))
+    little = Below(m, 4 * tile.rows)
+    steps = [
+        Step(
+            halves.pack_halves_text(tile, target), (source,), (packed,), made.packing, serial=little, label=f"pack {m}x{k}",
+            shared=True, arithmetic="float16",
+        )
+    ]  # fmt: skip
+    between = (sums,) if sums else ()
+    for number, part in enumerate(parts):
+        steps.append(
+            Step(
+                halves.half_text(spec, target), (packed, b, *(o.name for o in operands), *between), (out, *between),
+                partial(made.arguments, part), scratch_nbytes=made.scratch_nbytes,
+                label=f"gemm {m}x{n}x{part[1]}" + (f" of {k}" if sums else ""),
+                serial=little if number else Below(m * n * k, SERIAL_PRODUCTS), calls=(micro,),
+                work=partial(shares, m * n * part[1]), arithmetic="float16", ahead=True,
+            )
+        )  # fmt: skip
+    return steps
+
+
+@dataclass(frozen=True)
+class _HalfProduct:
+    """The arguments of the steps of one product, once its sizes are known."""
+
+    spec: GemmSpec
+    tile: Tile
+    target: Target
+    micro: str
+    source: str
+    packed: str
+    b: str
+    c: str
+    partial: str
+    m: Dim
+    k: int
+    n: int
+    operands: tuple[FusedOperand, ...]
+
+    @property
+    def form(self) -> object:
+        """All but the buffers' names (`plan.step.form_of`)."""
+        operands = forms_of(self.operands)
+        return (self.spec, self.micro, bool(self.partial), self.m, self.k, self.n, operands)
+
+    def packing(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return halves.pack_halves_args(Ref(self.source), 4 * self.k, Ref(self.packed), size(self.m), self.k, self.tile)  # type: ignore[arg-type]
+
+    def arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
+        out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
+        micro, a = Code(self.micro), Ref(self.packed)
+        return tiled.tiled_args(
+            self.spec, self.target, micro=(micro, micro), a=(a, a), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
+            m=size(self.m), n=self.n, k=self.k, taps=0, scratch=Ref(SCRATCH), part=part,  # type: ignore[arg-type]
+            partial=Ref(self.partial) if self.partial else 0, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
+            operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
+        )  # fmt: skip
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * tiled.tiled_scratch_nbytes(self.spec, self.target, size(self.m), self.k)

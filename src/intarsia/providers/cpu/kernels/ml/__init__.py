@@ -1,0 +1,1 @@
+"""Tree ensembles, pairwise coupling of class probabilities."""

@@ -1,0 +1,59 @@
+"""PairProbabilities by a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from functools import partial
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dims import Dim
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node, TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.infer import Inference
+from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.ml import pairwise_coupling_kernel as template
+
+_SERIAL_WORK = 2048  # rows by the square of classes, of which a round is a few operations each
+
+
+def pair_probabilities(node: Node, inference: Inference) -> Template | None:
+    """PairProbabilities of scores whose number of columns fits the classes."""
+    types, classes = tensor_types(node, inference), int(node.attributes["classes"])
+    out, pairs = inference.types.get(node.outputs[0]), classes * (classes - 1) // 2
+    raw, *tables = types
+    if raw is None or raw.shape is None or len(raw.shape) != 2 or raw.shape[1] != pairs or not isinstance(out, TensorType):
+        return None
+    if any(t is None or t.dtype is not DType.DOUBLE for t in types) or any(t is None or t.shape != (pairs,) for t in tables):
+        return None
+    return PairProbabilities(node, tuple(node.inputs), types, out, takes_epilogue=False, rows=raw.shape[0], classes=classes)
+
+
+@dataclass(frozen=True)
+class PairProbabilities(Template):
+    rows: Dim = field(kw_only=True)
+    classes: int = field(kw_only=True)
+
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        return [
+            Step(
+                template.kernel_text(target), self.reads, (out,), self._arguments, serial=self._serial(),
+                scratch_nbytes=partial(_scratch_nbytes, template.scratch_nbytes(self.classes, target)),
+                label="probabilities of pairs",
+            )
+        ]  # fmt: skip
+
+    def _serial(self) -> Below:
+        return Below(self.rows, max(1, _SERIAL_WORK // self.classes**2))
+
+    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [*(Ref(n) for n in self.reads), Ref(self.outputs[0]), Ref(SCRATCH), size(self.rows), self.classes]
+
+
+def _scratch_nbytes(nbytes: int, size: Sizes, threads: int) -> int:
+    return threads * nbytes

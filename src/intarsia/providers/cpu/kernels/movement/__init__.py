@@ -1,0 +1,1 @@
+"""Transposes, concatenation, copies that a loop carries."""

@@ -1,0 +1,1 @@
+"""Pools, pools of regions, Col2Im."""

@@ -1,0 +1,63 @@
+"""Col2Im by a kernel: the sizes of its image and block are known when the model is compiled, or follow from its inputs'."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dims import Dim, product
+from intarsia.graph.model import Node, TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.infer import Inference
+from intarsia.ops.nn.sliding_windows import place_windows
+from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.pooling import col2im_kernel as template
+
+_SERIAL_ELEMENTS = 16384
+
+_Axis = tuple[Dim, Dim, Dim, int, int, Dim]  # the fields of `template.Axis`
+
+
+def col2im(node: Node, inference: Inference) -> Template | None:
+    """Col2Im of float32 or float64 with a block whose sizes are known."""
+    x, out = tensor_types(node, inference)[0], inference.types.get(node.outputs[0])
+    image, block = (inference.values.get(n) for n in node.inputs[1:3])
+    if x is None or x.shape is None or x.dtype not in template.DTYPES or image is None or block is None:
+        return None
+    if not isinstance(out, TensorType) or out.shape is None or not all(isinstance(d, int) for d in block.flat):
+        return None
+    strides, pads, dilations = (node.attributes.get(name) for name in ("strides", "pads", "dilations"))
+    sizes = [int(d) for d in block.flat]
+    windows = place_windows(list(image.flat), sizes, strides, pads, dilations)
+    axes = tuple(zip(image.flat, sizes, windows.out, windows.strides, windows.dilations, windows.low, strict=True))
+    return Col2Im(node, (node.inputs[0],), (x,), out, takes_epilogue=False, axes=axes)
+
+
+@dataclass(frozen=True)
+class Col2Im(Template):
+    axes: tuple[_Axis, ...] = field(kw_only=True)
+
+    def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
+        x = self.types[0]
+        assert x is not None and x.shape is not None and self.output.shape is not None
+        area = product(axis[1] for axis in self.axes)
+        return [(x.shape[1], self.output.shape[1] * area), (x.shape[2], product(axis[2] for axis in self.axes))]
+
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        x = self.types[0]
+        assert x is not None and x.shape is not None
+        kernel = template.kernel_text(len(self.axes), x.dtype, target)
+        serial = Below(product(x.shape), _SERIAL_ELEMENTS)
+        return [Step(kernel, self.reads, (out,), self._arguments, serial=serial, label="col2im")]
+
+    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        assert self.output.shape is not None
+        units = size(product(self.output.shape[:2]))
+        axes = [template.Axis(*(size(d) for d in axis)) for axis in self.axes]
+        x, y = Ref(self.reads[0]), Ref(self.node.outputs[0])
+        return template.col2im_args(x, y, units=units, axes=axes)  # type: ignore[arg-type]

@@ -1,0 +1,133 @@
+"""Channels-last pooling as calls of the hand-scheduled kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dims import Shape
+from intarsia.graph.model import Node, TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.nn.sliding_windows import is_large
+from intarsia.plan.step import Argument, Ref, Sizes, Step
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.loop_cost import SERIAL_ELEMENTS
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, forms_of, tensor_types
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec, window_operand
+from intarsia.providers.cpu.kernels.conv.window_geometry import (
+    DTYPES,
+    WHOLE,
+    Geometry,
+    Place,
+    Windowed,
+    kernel_shape,
+    strides_and_dilations,
+    windowed,
+)
+from intarsia.providers.cpu.kernels.pooling import pooling_kernel
+
+if TYPE_CHECKING:
+    from intarsia.ops.framework.infer import Inference
+
+_WIDEST_WINDOW = 64  # a line of the window is written out
+
+
+def pool(node: Node, inference: Inference) -> Template | None:
+    """MaxPool and AveragePool."""
+    made = windowed(node, inference, Pool)
+    if made is None or len([o for o in node.outputs if o]) != 1:
+        return None
+    window = kernel_shape(node, made.types)
+    if window[-1] > _WIDEST_WINDOW or is_large(window):
+        return None
+    # ceil_mode adds windows; the kernel counts like ONNX from opset 19 on, which is what older models mean too
+    return made
+
+
+def global_pool(node: Node, inference: Inference) -> Template | None:
+    types = tensor_types(node, inference)
+    out = inference.types.get(node.outputs[0])
+    x = types[0]
+    if x is None or x.shape is None or x.dtype not in DTYPES or not isinstance(out, TensorType):
+        return None
+    return GlobalPool(node, (node.inputs[0],), types, out)
+
+
+@dataclass(frozen=True)
+class Pool(Windowed):
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        kernel = kernel_shape(self.node, self.types)
+        operation = "max" if self.node.op_type == "MaxPool" else "average"
+        spec = WindowSpec(operation, kernel, *strides_and_dilations(self.node, len(kernel)), self.data.dtype, epilogue)
+        counted = bool(self.node.attributes.get("count_include_pad", 0))
+        reads = (self.reads[0], *(o.name for o in operands))
+        call = PoolCall(self.geometry(kernel), spec, target, counted, self.reads[0], out, tuple(operands))
+        label = f"{operation} pool {'x'.join(map(str, kernel))}"
+        return [Step(pooling_kernel.kernel_text(spec, target), reads, (out,), call.arguments, label=label, work=call.shares)]
+
+
+@dataclass(frozen=True)
+class PoolCall:
+    """The arguments of one call of a pooling kernel, once its sizes are known."""
+
+    geometry: Geometry
+    spec: WindowSpec
+    target: Target
+    counted: bool
+    x: str
+    y: str
+    operands: tuple[FusedOperand, ...]
+    x_place: Place = WHOLE
+    y_place: Place = WHOLE
+
+    @property
+    def form(self) -> object:
+        return self.geometry, self.spec, self.target, self.counted, forms_of(self.operands), self.x_place, self.y_place
+
+    def shares(self, size: Sizes) -> float:
+        """The work, in times what is worth sharing."""
+        elements = math.prod(size(d) for d in self.geometry.y) * math.prod(self.geometry.kernel)
+        return elements / SERIAL_ELEMENTS
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape, output = self.geometry.at(size), tuple(size(d) for d in self.geometry.y[1:-1])
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, output) for o in self.operands]  # type: ignore[arg-type]
+        return pooling_kernel.pool_args(
+            self.spec, self.target, shape, x=Ref(self.x, self.x_place.offset_nbytes),  # type: ignore[arg-type]
+            y=Ref(self.y, self.y_place.offset_nbytes), output=output, count_include_pad=self.counted, operands=given,  # type: ignore[arg-type]
+            x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GlobalPool(Template):
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        x = self.types[0]
+        assert x is not None and x.shape is not None
+        operation = "max" if self.node.op_type == "GlobalMaxPool" else "average"
+        spec = pooling_kernel.GlobalPoolSpec(operation, x.dtype, epilogue)
+        reads = (self.reads[0], *(o.name for o in operands))
+        arguments = partial(_global_pool, spec, x.shape, (self.reads[0], out), reads[1:])
+        return [Step(pooling_kernel.global_pool_text(spec, target), reads, (out,), arguments, label=f"global {operation} pool")]
+
+
+def _global_pool(
+    spec: pooling_kernel.GlobalPoolSpec,
+    shape: Shape,
+    names: tuple[str, str],
+    operands: tuple[str, ...],
+    size: Sizes,
+    threads: int,
+) -> Sequence[Argument]:
+    x, y = names
+    return pooling_kernel.global_pool_args(
+        spec, x=Ref(x), y=Ref(y), batch=size(shape[0]), pixels=math.prod(size(d) for d in shape[1:-1]),  # type: ignore[arg-type]
+        channels=size(shape[-1]), operands=[Ref(o) for o in operands],  # type: ignore[misc]
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""DynamicQuantizeLinear, and tables of 256 entries."""

@@ -1,0 +1,63 @@
+"""DynamicQuantizeLinear by two kernels, so that the extrema are looked for once, by all threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dims import product
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node, TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.infer import Inference
+from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.quantize import dynamic_quantize_kernel as template
+
+_SERIAL_ELEMENTS = 16384
+
+
+def dynamic_quantize(node: Node, inference: Inference) -> Template | None:
+    """DynamicQuantizeLinear of float32, all of whose outputs are wanted."""
+    (x,) = tensor_types(node, inference)
+    out = inference.types.get(node.outputs[0])
+    if x is None or x.shape is None or x.dtype is not DType.FLOAT or not isinstance(out, TensorType):
+        return None
+    if len(node.outputs) != 3 or not all(node.outputs):
+        return None
+    return DynamicQuantize(node, (node.inputs[0],), (x,), out, takes_epilogue=False)
+
+
+@dataclass(frozen=True)
+class DynamicQuantize(Template):
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(self.node.outputs)
+
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        extrema = workspace.temporary(self._extrema, DType.FLOAT, (2, template.PARTS))
+        serial = Below(product(self.output.shape or ()), _SERIAL_ELEMENTS)
+        return [
+            Step(
+                template.range_text(target), self.reads, (extrema,), self._range_arguments, serial=serial,
+                label="least and largest",
+            ),
+            Step(
+                template.quantize_text(target), (*self.reads, extrema), self.outputs, self._arguments, serial=serial,
+                label="quantize dynamically",
+            ),
+        ]  # fmt: skip
+
+    @property
+    def _extrema(self) -> str:
+        return f"{self.node.outputs[0]}%extrema"
+
+    def _range_arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [Ref(self.reads[0]), Ref(self._extrema), size(product(self.output.shape or ()))]
+
+    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        results = [Ref(name) for name in self.outputs]
+        return [Ref(self.reads[0]), Ref(self._extrema), *results, size(product(self.output.shape or ()))]

@@ -1,0 +1,202 @@
+"""Random tensors by kernels: a node's own seed is a constant, one without takes a stream of the process's state in each run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from intarsia.codegen.elementwise.emitter import SUPPORTED_DTYPES
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dims import Dim, product
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node, TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.tensor import philox
+from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.rng import multinomial_kernel as picking
+from intarsia.providers.cpu.kernels.rng import random_kernel as template
+from intarsia.providers.cpu.kernels.rng.random_kernel import Form
+
+if TYPE_CHECKING:
+    from intarsia.ops.framework.infer import Inference
+
+_SERIAL_ELEMENTS = 8192
+_FLOATS = frozenset((DType.FLOAT16, DType.BFLOAT16, DType.FLOAT, DType.DOUBLE))
+_KINDS = {
+    "RandomNormal": ("normal", ("mean", 0.0), ("scale", 1.0)),
+    "RandomUniform": ("uniform", ("low", 0.0), ("high", 1.0)),
+    "Bernoulli": ("below", ("", 0.0), ("", 0.0)),
+}
+
+
+def _shaped(kind: object) -> TensorType | None:
+    return kind if isinstance(kind, TensorType) and kind.shape is not None else None
+
+
+def random(node: Node, inference: Inference) -> Template | None:
+    """RandomNormal, RandomUniform, what is like a tensor, Bernoulli."""
+    out = _shaped(inference.types.get(node.outputs[0]))
+    kind, *bounds = _KINDS[node.op_type.removesuffix("Like")]
+    low, high = (float(node.attributes.get(name, default)) for name, default in bounds)
+    reads, types, source = (), (), DType.FLOAT
+    if kind == "below":
+        x = _shaped(tensor_types(node, inference)[0])
+        if x is None or x.dtype not in _FLOATS:
+            return None
+        reads, types, source = (node.inputs[0],), (x,), x.dtype  # type: ignore[assignment]
+    if out is None or out.dtype not in (SUPPORTED_DTYPES if kind == "below" else _FLOATS):
+        return None
+    seed = node.attributes.get("seed")
+    form = Form(kind, out.dtype, source)
+    return Random(node, reads, types, out, takes_epilogue=False, form=form, bounds=(low, high), seed=seed)
+
+
+def dropout(node: Node, inference: Inference) -> Template | None:
+    """Dropout in training mode, of a known ratio. By a seed it draws as ONNX's reference does, on the host."""
+    x, out = _shaped(tensor_types(node, inference)[0]), _shaped(inference.types.get(node.outputs[0]))
+    if node.version < 12 or x is None or out is None or x.dtype not in _FLOATS or node.attributes.get("seed") is not None:
+        return None
+    mode = inference.values.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
+    ratio: object = 0.5
+    if len(node.inputs) > 1 and node.inputs[1]:
+        constant = inference.graph.constants.get(node.inputs[1])
+        ratio = float(constant.numpy().reshape(())) if constant is not None and constant.size == 1 else None
+    if mode is None or not any(mode.reshape(-1)) or not isinstance(ratio, float) or not 0 <= ratio < 1:
+        return None
+    form = Form("drop", x.dtype, x.dtype)
+    return Random(node, (node.inputs[0],), (x,), out, takes_epilogue=False, form=form, bounds=(ratio, 0.0), seed=None)
+
+
+def multinomial(node: Node, inference: Inference) -> Template | None:
+    x, out = _shaped(tensor_types(node, inference)[0]), _shaped(inference.types.get(node.outputs[0]))
+    if x is None or out is None or x.shape is None or len(x.shape) != 2 or x.shape[1] == 0:
+        return None
+    if x.dtype not in picking.SOURCES or out.dtype not in picking.TARGETS:
+        return None
+    return Multinomial(node, (node.inputs[0],), (x,), out, takes_epilogue=False)
+
+
+@dataclass(frozen=True)
+class _Key:
+    """Where a tensor's key and stream are: a constant by a node's seed, or a buffer that a step before fills."""
+
+    seed: float | None
+    buffer: str
+
+    def step(self, target: Target) -> list[Step]:
+        if self.seed is not None:
+            return []
+        return [
+            Step(
+                template.draw_text(target),
+                (),
+                (self.buffer,),
+                self._drawn,
+                serial=_always,
+                label="a stream of numbers",
+                varies=True,
+            )
+        ]
+
+    def _drawn(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [philox.shared_state(), Ref(self.buffer)]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return () if self.seed is not None else (self.buffer,)
+
+    def argument(self) -> Argument:
+        return Ref(self.buffer) if self.seed is None else philox.state_of(self.seed)
+
+
+def _key_of(node: Node, seed: float | None, workspace: Workspace) -> _Key:
+    name = f"{next(n for n in node.outputs if n)}%key"
+    return _Key(seed, name if seed is not None else workspace.temporary(name, DType.INT64, (2,)))
+
+
+def _always(size: Sizes) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Arguments of a kernel that draws."""
+
+    form: Form
+    bounds: tuple[float, float]
+    key: _Key
+    count: Dim
+    target: str
+    source: str = ""
+    mask: str = ""
+
+    def step(self, target: Target, label: str) -> Step:
+        reads = (*self.key.reads, *((self.source,) if self.source else ()))
+        writes = tuple(n for n in (self.target, self.mask) if n)
+        serial = Below(self.count, _SERIAL_ELEMENTS)
+        return Step(
+            template.kernel_text(self.form, target), reads, writes, self.arguments, serial=serial, label=label, varies=True
+        )
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        bounds: np.ndarray = np.array(self.bounds, self.form.bounds)
+        others = [Ref(name) if name else 0 for name in (self.source, self.mask)]
+        return [Ref(self.target), size(self.count), self.key.argument(), bounds, *others]
+
+
+@dataclass(frozen=True)
+class Random(Template):
+    form: Form = field(kw_only=True)
+    bounds: tuple[float, float] = field(kw_only=True)
+    seed: float | None = field(kw_only=True)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(n for n in self.node.outputs if n)
+
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        key, count = _key_of(self.node, self.seed, workspace), product(self.output.shape or ())
+        mask = ""
+        if self.form.kind == "drop":
+            named = (*self.node.outputs, "")[1]
+            mask = named or workspace.temporary(f"{out}%mask", DType.BOOL, self.output.shape or ())
+        source = self.reads[0] if self.reads else ""
+        drawn = _Drawn(self.form, self.bounds, key, count, self.node.outputs[0], source, mask)
+        return [*key.step(target), drawn.step(target, self.node.op_type)]
+
+
+@dataclass(frozen=True)
+class Multinomial(Template):
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        x, shape = self.types[0], self.output.shape
+        assert x is not None and shape is not None
+        key = _key_of(self.node, self.node.attributes.get("seed"), workspace)
+        units = workspace.temporary(f"{out}%units", DType.DOUBLE, shape)
+        drawn = _Drawn(Form("uniform", DType.DOUBLE), (0.0, 1.0), key, product(shape), units)
+        text = picking.kernel_text(x.dtype, self.output.dtype, target)
+        pick = Step(
+            text, (self.reads[0], units), (out,), self._arguments, scratch_nbytes=self._scratch_nbytes,
+            serial=Below(product(x.shape or ()), _SERIAL_ELEMENTS), label="Multinomial",
+        )  # fmt: skip
+        return [*key.step(target), drawn.step(target, "Multinomial's numbers"), pick]
+
+    def _sizes(self, size: Sizes) -> tuple[int, int, int]:
+        x, shape = self.types[0], self.output.shape
+        assert x is not None and x.shape is not None and shape is not None
+        return size(x.shape[0]), size(x.shape[1]), size(shape[1])
+
+    def _scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * picking.scratch_nbytes(self._sizes(size)[1])
+
+    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        out = self.outputs[0]
+        return [Ref(self.reads[0]), Ref(f"{out}%units"), Ref(out), *self._sizes(size), Ref(SCRATCH)]

@@ -1,0 +1,1 @@
+"""TopK, NonZero, Compress, Unique, NonMaxSuppression."""

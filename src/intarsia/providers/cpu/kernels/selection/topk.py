@@ -1,0 +1,83 @@
+"""TopK by a kernel of its own: a sorted list or histograms per row, rows shared out among threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.errors import NodeFailed
+from intarsia.graph.dims import product
+from intarsia.graph.model import Node, TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.operands import normal_axis
+from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.selection import topk_kernel as template
+
+if TYPE_CHECKING:
+    from intarsia.ops.framework.infer import Inference
+
+_SERIAL_ELEMENTS = 4096
+
+
+def top_k(node: Node, inference: Inference) -> Template | None:
+    """TopK of any type that ONNX allows, along any axis; k may be known at run time only."""
+    types = tensor_types(node, inference)
+    x, first = types[0], next((n for n in node.outputs if n), "")
+    out = inference.types.get(first)
+    if x is None or not x.shape or x.dtype not in template.DTYPES or not isinstance(out, TensorType) or not out.shape:
+        return None
+    axis = normal_axis(int(node.attributes.get("axis", -1)), len(x.shape))
+    largest = bool(node.attributes.get("largest", 1))
+    return TopK(node, (node.inputs[0],), types[:1], out, takes_epilogue=False, axis=axis, largest=largest)
+
+
+@dataclass(frozen=True)
+class TopK(Template):
+    axis: int = field(kw_only=True)
+    largest: bool = field(kw_only=True)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(n for n in self.node.outputs if n)
+
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        x = self.types[0]
+        assert x is not None and x.shape is not None
+        return [
+            Step(
+                template.kernel_text(x.dtype, self.largest, target), (self.reads[0],), self.outputs, self._arguments,
+                scratch_nbytes=self._scratch_nbytes, serial=Below(product(x.shape), _SERIAL_ELEMENTS),
+                label=f"top k, axis {self.axis}",
+            )
+        ]  # fmt: skip
+
+    def _sizes(self, size: Sizes) -> tuple[int, int]:
+        """Elements along the axis, and how many are wanted."""
+        x, y = self.types[0], self.output.shape
+        assert x is not None and x.shape is not None and y is not None
+        return size(x.shape[self.axis]), size(y[self.axis])
+
+    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        n, k = self._sizes(size)
+        if not 0 <= k <= n:
+            where = f"node {self.node.name!r} ({self.node.qualified_op})"
+            raise NodeFailed(f"{where}: k is {k}; expected 0 to the {n} elements of axis {self.axis}")
+        x, axis = self.types[0], self.axis
+        assert x is not None and x.shape is not None
+        values, indices = (*self.node.outputs, "")[:2]
+        return template.topk_args(
+            x.dtype, outer=size(product(x.shape[:axis])), n=n, inner=size(product(x.shape[axis + 1 :])), k=k,
+            x=Ref(self.reads[0]), values=Ref(values) if values else 0, indices=Ref(indices) if indices else 0,  # type: ignore[arg-type]
+            scratch=Ref(SCRATCH),  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        x, (n, k) = self.types[0], self._sizes(size)
+        assert x is not None
+        return threads * template.scratch_nbytes(x.dtype, n, max(k, 0))

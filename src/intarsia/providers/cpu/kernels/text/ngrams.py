@@ -1,0 +1,126 @@
+"""TfIdfVectorizer of integers by a kernel; words become integers first (LabelEncoder), which only Python can look up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dims import Dim, product
+from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.text.strings import ngrams_of
+from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.text import ngrams_kernel as template
+from intarsia.providers.cpu.value_names import derived_name
+
+if TYPE_CHECKING:
+    from intarsia.ops.framework.infer import Inference
+
+_SERIAL_ELEMENTS = 4096
+_LABELS_VERSION = 2
+
+
+def words_numbered(inference: Inference) -> Graph | None:
+    """The graph with words numbered before their n-grams are counted; None if it counts none of words."""
+    graph = inference.graph
+    chosen = {
+        id(n) for n in graph.nodes if (n.domain, n.op_type) == ("", "TfIdfVectorizer") and n.attributes.get("pool_strings")
+    }
+    if not chosen:
+        return None
+    out = graph.clone()
+    nodes: list[Node] = []
+    for original, node in zip(graph.nodes, out.nodes, strict=True):
+        if id(original) not in chosen:
+            nodes.append(node)
+            continue
+        numbers = {word: i for i, word in enumerate(dict.fromkeys(node.attributes["pool_strings"]))}
+        name = derived_name(node.outputs[0], "numbers")
+        labels = {"keys_strings": list(numbers), "values_int64s": list(numbers.values()), "default_int64": -1}
+        label = Node("LabelEncoder", [node.inputs[0]], [name], labels, "ai.onnx.ml", f"{node.name} (words)", _LABELS_VERSION)
+        attributes = {k: v for k, v in node.attributes.items() if k != "pool_strings"}
+        attributes["pool_int64s"] = [numbers[word] for word in node.attributes["pool_strings"]]
+        nodes += [label, node.copy(inputs=[name], attributes=attributes, traced=None)]
+    out.nodes = nodes
+    out.opset_imports.setdefault("ai.onnx.ml", _LABELS_VERSION)
+    return out
+
+
+def tf_idf(node: Node, inference: Inference) -> Template | None:
+    x, out = tensor_types(node, inference)[0], inference.types.get(node.outputs[0])
+    if x is None or not x.shape or x.dtype not in template.SOURCES or not isinstance(out, TensorType) or out.shape is None:
+        return None
+    a = node.attributes
+    pool, indexes = a.get("pool_int64s"), list(a["ngram_indexes"])
+    if not pool or (a["mode"] == "IDF" and len(set(indexes)) < len(indexes)):
+        return None
+    grams = ngrams_of(pool, a["ngram_counts"])  # all have a place and a weight: `ops.text.strings.checked_ngrams`
+    weights = (a.get("weights") or ()) if a["mode"] != "TF" else ()
+    counted = np.array(weights or [1.0] * len(indexes), np.float32)
+    return TfIdf(
+        node,
+        (node.inputs[0],),
+        (x,),
+        out,
+        takes_epilogue=False,
+        grams=grams,
+        places=np.array(indexes, np.int64),
+        weights=counted,
+    )
+
+
+@dataclass(frozen=True)
+class TfIdf(Template):
+    grams: dict[tuple[int, ...], int] = field(kw_only=True)
+    places: np.ndarray = field(kw_only=True)
+    weights: np.ndarray = field(kw_only=True)
+
+    def steps(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        x, shape = self.types[0], self.output.shape
+        assert x is not None and x.shape is not None and shape is not None
+        slots = template.slots_of(self.grams)
+        tables = tuple(
+            workspace.add("", f"{what} of {out}", lambda made=made: made)  # type: ignore[misc]
+            for what, made in (("n-grams", slots), ("places", self.places), ("weights", self.weights))
+        )
+        a = self.node.attributes
+        longest, skips = min(int(a["max_gram_length"]), len(a["ngram_counts"])), int(a["max_skip_count"])
+        if isinstance(x.shape[-1], int):  # a row has no longer ones
+            longest, skips = min(longest, x.shape[-1]), min(skips, x.shape[-1])
+        settings = (int(a["min_gram_length"]), longest, skips, int(a["mode"] == "IDF"))
+        sizes = (product(x.shape[:-1]), x.shape[-1], shape[-1])
+        arguments = _Arguments(self.reads[0], out, tables, sizes, len(slots) - 1, settings)
+        return [
+            Step(
+                template.kernel_text(x.dtype, target), (self.reads[0], *tables), (out,), arguments,
+                serial=Below(product(x.shape), _SERIAL_ELEMENTS), label="TfIdfVectorizer",
+            )
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Arguments:
+    source: str
+    target: str
+    tables: tuple[str, ...]
+    sizes: tuple[Dim, ...]
+    mask: int
+    settings: tuple[int, ...]
+
+    def __call__(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [
+            Ref(self.source),
+            Ref(self.target),
+            *map(Ref, self.tables),
+            *(size(d) for d in self.sizes),
+            self.mask,
+            *self.settings,
+        ]

@@ -1,0 +1,1 @@
+"""Graph to graph: what the CPU has no kernel for, in terms of what it has."""

@@ -1,0 +1,1 @@
+"""Layout assignment: convolutions and pools on channels-last tensors."""

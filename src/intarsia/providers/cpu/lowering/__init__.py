@@ -1,0 +1,1 @@
+"""Graph to groups, groups to steps and segments."""

@@ -1,0 +1,1 @@
+"""What is compiled, cached, shared and told."""

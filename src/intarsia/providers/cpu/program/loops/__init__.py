@@ -1,0 +1,1 @@
+"""Loops whose sizes change."""

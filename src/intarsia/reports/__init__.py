@@ -1,0 +1,1 @@
+"""Read-only views of a graph or a compiled model, printable."""

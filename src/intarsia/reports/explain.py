@@ -1,0 +1,198 @@
+"""Which provider runs each node of the model, how, and why the others do not."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from intarsia.ep.capability import Support
+from intarsia.graph.formats.atomic_write import replace_text
+from intarsia.graph.model import Graph
+from intarsia.lazy_dataclass import dataclass
+from intarsia.model.compiled_model import CompiledModel
+from intarsia.partition import cost
+from intarsia.partition.partition import label
+from intarsia.partition.text_table import format_table
+from intarsia.printable import visible, visible_lines
+
+if TYPE_CHECKING:
+    from intarsia.reports.profile_report import ProfileReport
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A provider's no: a stable code, the reason for people, and what to do to change it."""
+
+    code: str
+    reason: str
+    suggestion: str = ""
+
+    @classmethod
+    def of(cls, answer: Support) -> Refusal:
+        """With the provider's suggestion, else the one that goes with the code."""
+        return cls(answer.code, answer.reason, answer.suggestion or SUGGESTIONS.get(answer.code, ""))
+
+
+SUGGESTIONS: dict[str, str] = {
+    "taken": "name the provider before the one that has the node to give it the node",
+    "island": "set the session configuration entry 'partition.keep_islands' to '1' to give it the node all the same",
+    "shape": "set the session configuration entry 'partition.shapes_on_host' to '0' to allow it",
+    "placed": "change the rule in 'partition.place'",
+    "type": "use an element type that the provider has: cast, or convert the model's precision",
+    "no-kernel": "leave the node to the next provider, or register a kernel for it (docs/custom-providers.md)",
+    "unsupported": "leave the node to the next provider, or replace the operator when the model is exported",
+    "group": "place the nodes of the group on one provider with 'partition.place', or leave them to the next one",
+    "compile": "see the message of the provider's compiler in the log of the session",
+    "library-cost": "nothing: kernels of the provider's own are as fast",
+    "library-shape": "give its operands as whole tensors of one type: a library takes strides, not gathers",
+    "library-declined": "see the library's reason; another version, type or size may be offered",
+    "graph": "nothing, if what the host reads there is what the model is about; else see docs/providers.md, graphs of launches",
+    "not-claimed": "place the node with 'partition.place', or leave it to the next provider",
+}
+"""What to do about the framework's own codes."""
+
+
+@dataclass(frozen=True)
+class NodeExplanation:
+    """One node of the optimised graph, or a model node that is not in it any more.
+
+    Attributes:
+        name: the node's name ("" of an unnamed one is its first output's).
+        op: domain and operator.
+        origin: names of the model's nodes it was made from.
+        provider: who runs it; "" for a folded node.
+        kind: "compiled", "host", "view" or "folded" (gone: computed or removed when the model was optimised).
+        kernel: the kernel or fused group that contains it.
+        note: why it is not compiled, where it is not.
+        refusals: by provider, why each of the others does not run it; by library, why the provider's own kernels run it.
+        inputs, outputs: names of the values it reads and writes.
+        flop, nbytes: arithmetic operations of one run, and bytes read and written if it ran alone.
+        estimated: they depend on sizes that only a run knows, which are assumed to be 32.
+    """
+
+    name: str
+    op: str
+    origin: tuple[str, ...]
+    provider: str
+    kind: str
+    kernel: str
+    note: str
+    refusals: Mapping[str, Refusal]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    flop: int = 0
+    nbytes: int = 0
+    estimated: bool = False
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Prints itself as a table; `to_dict` and `to_json` give the same as data, `to_html` as a page to look through.
+
+    `copies` and `copied_nbytes`: how many values cross between memories in one run, and their bytes (sizes that only a run
+    knows are assumed to be 32). `choice`: with providers="auto", what was measured and chosen. `remarks`: what providers say of
+    the runs so far: graphs of launches, and what prevents them.
+    """
+
+    nodes: tuple[NodeExplanation, ...]
+    steps: tuple[str, ...]
+    providers: tuple[str, ...]
+    copies: int = 0
+    copied_nbytes: int = 0
+    choice: str = ""
+    remarks: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, model_nodes: Sequence[tuple[str, str]], compiled: CompiledModel, providers: Sequence[str]) -> Explanation:
+        """From a compiled model and the (name, op) of every node in the model as it was loaded."""
+        split = compiled.partition
+        reports = {r.output: r for program in compiled.programs for r in program.nodes()}
+        rows = []
+        for placement in split.placements:
+            node = placement.node
+            report = reports.get(next((n for n in node.outputs if n), ""))
+            answers = {**placement.refusals, **(report.declined if report else {})}
+            refusals = {name: Refusal.of(no) for name, no in answers.items()}
+            kind, kernel, note = (report.kind, report.kernel, report.reason) if report else ("compiled", "", "")
+            origin = node.origin or (label(node),)
+            values = [n for n in (*node.inputs, *node.outputs) if n]
+            rows.append(NodeExplanation(
+                label(node), node.qualified_op, origin, placement.provider, kind, kernel, note, refusals,
+                tuple(dict.fromkeys([*(n for n in node.inputs if n), *sorted(node.used_names())])),
+                tuple(n for n in node.outputs if n),
+                int(cost.flop(split.graph, node)), int(cost.moved_nbytes(split.graph, node)),
+                any(cost.is_estimated(split.graph, n) for n in values),
+            ))  # fmt: skip
+        alive = {name for row in rows for name in (*row.origin, row.name)}
+        rows += [NodeExplanation(name, op, (name,), "", "folded", "", "", {}) for name, op in model_nodes if name not in alive]
+        moved = sum(not copy.shape_only for copy in split.copies)
+        said = tuple(dict.fromkeys(line for program in compiled.programs for line in program.remarks()))
+        return cls(
+            tuple(rows), tuple(map(str, split.steps)), tuple(providers), moved, split.copied_nbytes, remarks=said
+        )  # fmt: skip
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Nodes per provider; folded ones under "folded"."""
+        found: dict[str, int] = {}
+        for node in self.nodes:
+            key = node.provider or node.kind
+            found[key] = found.get(key, 0) + 1
+        return found
+
+    def __str__(self) -> str:
+        rows = [
+            (row.name, row.op, _origins(row), row.provider or "-", row.kind, row.kernel, _remarks(row)) for row in self.nodes
+        ]
+        table = format_table(("node", "op", "from", "provider", "kind", "kernel", "remarks"), rows)
+        summary = ", ".join(f"{name}: {count}" for name, count in self.counts.items())
+        moved = [f"copies between memories: {self.copies}, {self.copied_nbytes:,} bytes a run"] if self.copies else []
+        steps = (f"{i}. {visible(s)}" for i, s in enumerate(self.steps, 1))
+        chosen = ["", visible_lines(self.choice)] if self.choice else []
+        return "\n".join([table, "", f"nodes by provider: {summary}", *moved, *steps, *map(visible, self.remarks), *chosen])
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in dicts, lists, strings and numbers."""
+        return {
+            "providers": list(self.providers), "copies": self.copies, "copied_nbytes": self.copied_nbytes,
+            "choice": self.choice, "remarks": list(self.remarks), "steps": list(self.steps),
+            "nodes": [asdict(n) for n in self.nodes],
+        }  # fmt: skip
+
+    def to_json(self, indent: int | None = None) -> str:
+        """`to_dict` as JSON text, indented by so many spaces (None: in one line)."""
+        return json.dumps(self.to_dict(), indent=indent)
+
+    def to_html(self, profile: ProfileReport | None = None, *, title: str = "") -> str:
+        """One HTML page that needs nothing else: the nodes in execution order with the values between them, coloured by
+        provider, with filters, costs, reasons and copies.
+
+        Args:
+            profile: of `InferenceSession.profile`: the page shows times too.
+            title: its heading, for instance the model's name.
+        """
+        from intarsia.reports.explain_html import page
+
+        return page(self, profile, title)
+
+    def save_html(self, path: str | os.PathLike[str], profile: ProfileReport | None = None, *, title: str = "") -> None:
+        """Write `to_html` to a file. Raises NotWritten where that cannot be."""
+        replace_text(path, self.to_html(profile, title=title))
+
+
+def _origins(row: NodeExplanation) -> str:
+    return "" if row.origin == (row.name,) else " + ".join(row.origin)
+
+
+def _remarks(row: NodeExplanation) -> str:
+    reasons = [f"{name}: {refusal.reason}" for name, refusal in row.refusals.items()]
+    return "; ".join([*([row.note] if row.note else []), *reasons])
+
+
+def node_names(graph: Graph) -> list[tuple[str, str]]:
+    """(name, op) of every node of a graph."""
+    return [(label(node), node.qualified_op) for node in graph.nodes]

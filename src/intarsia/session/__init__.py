@@ -1,0 +1,1 @@
+"""onnxruntime's objects: glue over model/, reports/ and options/."""

@@ -1,0 +1,1 @@
+"""What callers give and get: arrays, OrtValue, and their conversions."""
