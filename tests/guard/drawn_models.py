@@ -33,7 +33,7 @@ SMALL = tuple(n for n in SIZES if n <= 33)
 MOST_ELEMENTS = 1 << 14  # of an operand
 INTERNAL = "intarsia."  # domains of nodes that passes make
 WITHOUT_CASES = {  # operators that no model of one node on tensors, sequences and maps reaches
-    "ai.onnx.preview.training::Gradient": "differentiates the graph around it: see tests/ops/test_gradient.py",
+    "ai.onnx.preview.training::Gradient": "differentiates the graph around it: see tests/ops/internal/test_gradient.py",
     "com.microsoft::SparseToDenseMatMul": "A is a sparse tensor: see tests/compatibility/test_as_onnxruntime.py",
 }
 ENDLESS = re.compile("Search|Sampling|Loop")  # would go on for as many steps as any number says

@@ -1,4 +1,4 @@
-"""The kernels of all test models are compiled for NVIDIA's and AMD's GPUs without one (see tests/providers/offline_kernels.py).
+"""The kernels of all test models are compiled for NVIDIA's and AMD's GPUs without one (see tests/providers/imitations/offline_kernels.py).
 
 Each model for one architecture of each vendor, by turns; for all of them where INTARSIA_OFFLINE_KERNELS is "all".
 """

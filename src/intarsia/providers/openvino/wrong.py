@@ -1,7 +1,7 @@
 """Operators, attributes and numbers that OpenVINO computes otherwise than ONNX says, and that nothing here puts right.
 
 `repairs` and `frontend_rewrites` have what is put right. Each was seen with openvino 2026.4.1: in ONNX's backend cases, by the
-sweep of single nodes (`intarsia.testing.node_sweep`), or in tests/providers/test_openvino_wrong.py.
+sweep of single nodes (`intarsia.testing.node_sweep`), or in tests/providers/openvino/test_refusals.py.
 """
 
 from __future__ import annotations
