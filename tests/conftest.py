@@ -20,7 +20,13 @@ import pytest
 # Sessions are built as a whole, whatever earlier runs of the tests left in the cache; tests of warm starts lift this.
 os.environ["INTARSIA_PROGRAM_CACHE"] = "0"
 
+REFERENCE = "ReferenceExecutionProvider"
+HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 PLUGIN = Path(__file__).parent / "plugin_example"
+# Modules that tests share stand beside them, and are imported by their names. Last, so that they hide no package.
+_SHARING = {"test_matmul_int8", "test_microbatches", "test_qdq_to_integer", "test_transcendental"}
+_SHARED = [f for f in Path(__file__).parent.rglob("*.py") if not f.name.startswith(("test_", "conftest")) or f.stem in _SHARING]
+sys.path += sorted({str(f.parent) for f in _SHARED if PLUGIN not in f.parents})
 _QUICK_ONE_IN = 40  # of the tests of a file; besides them its first one
 _NOT_QUICK = {"models", "stress"}  # folders whose every test takes long
 
@@ -133,7 +139,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.write_line(f"hostile models: {told}")
     found = [value for report in reports for name, value in report.user_properties if name == "guarded"]
     if found:
-        sys.path.append(str(Path(__file__).parent / "guard"))
         from coverage_summary import lines
 
         terminalreporter.section("memory guarded by pages without access")
@@ -202,3 +207,37 @@ def every_second_provider(example_plugin: str) -> Iterator[str]:
     register_execution_provider(EverySecondExecutionProvider, replace=True)
     yield EverySecondExecutionProvider.name
     unregister_execution_provider(EverySecondExecutionProvider.name)
+
+
+def model_of(text: str, header: str = HEADER) -> Any:
+    import onnx.parser
+
+    return onnx.parser.parse_model(f"{header} {text}")
+
+
+@pytest.fixture
+def make_model() -> Callable[..., Any]:
+    return model_of
+
+
+@pytest.fixture
+def make_session() -> Callable[..., Any]:
+    """A session from the text of a graph; on the reference provider unless `providers` says otherwise."""
+
+    def make(text: str, options: Any | None = None, header: str = HEADER, **kwargs: Any) -> Any:
+        kwargs.setdefault("providers", [REFERENCE])
+        import intarsia as ort
+
+        return ort.InferenceSession(model_of(text, header).SerializeToString(), options, **kwargs)
+
+    return make
+
+
+@pytest.fixture(params=[REFERENCE, "CPUExecutionProvider"])
+def any_session(request: pytest.FixtureRequest, make_session: Callable[..., Any]) -> Callable[..., Any]:
+    """`make_session` once on each provider that runs everything."""
+
+    def make(text: str, **kwargs: Any) -> Any:
+        return make_session(text, providers=[request.param], **kwargs)
+
+    return make

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +12,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.graph.model import Constant, Function, Graph, Node, SparseTensor
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 def _plain(value: Any) -> Any:

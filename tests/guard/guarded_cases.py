@@ -323,21 +323,20 @@ def _good(found: np.ndarray, expected: np.ndarray, case: Case) -> np.ndarray:
 
 
 def watch_kernels(seen: Seen) -> list[str]:
-    """Note in `seen` which modules of `intarsia.codegen` make kernels from now on; returns all that can."""
+    """Note in `seen` which modules of the CPU's kernels make some from now on; returns all that can."""
     import importlib
     import pkgutil
 
-    import intarsia.codegen
+    import intarsia.providers.cpu.kernels as families
 
     found = []
-    for info in pkgutil.iter_modules(intarsia.codegen.__path__):
-        if info.ispkg or info.name in ("engine", "body"):
-            continue
-        module = importlib.import_module(f"intarsia.codegen.{info.name}")
+    for info in pkgutil.walk_packages(families.__path__, f"{families.__name__}."):
+        module = importlib.import_module(info.name)
         make = vars(module).get("kernel_text")
         if make is not None and getattr(make, "__module__", module.__name__) == module.__name__:
-            module.kernel_text = _noted(make, info.name, seen)  # type: ignore[attr-defined]
-            found.append(info.name)
+            name = info.name.removeprefix(f"{families.__name__}.")
+            module.kernel_text = _noted(make, name, seen)  # type: ignore[attr-defined]
+            found.append(name)
     return found
 
 
@@ -354,11 +353,11 @@ def templates() -> list[str]:
     import importlib
     import pkgutil
 
-    import intarsia.providers.cpu
+    import intarsia.providers.cpu.kernels as families
     from intarsia.providers.cpu.kernels.common.schedule import Template
 
-    for info in pkgutil.iter_modules(intarsia.providers.cpu.__path__):
-        importlib.import_module(f"intarsia.providers.cpu.{info.name}")
+    for info in pkgutil.walk_packages(families.__path__, f"{families.__name__}."):
+        importlib.import_module(info.name)
 
     def below(kind: type) -> Iterator[type]:
         for inner in kind.__subclasses__():

@@ -117,23 +117,37 @@ print(sorted(set(sys.modules) - imported))
 print(answer)
 """
 # What a process needs that begins from the cache and runs a model once, on sizes that an earlier one had.
-ROOT = (
-    "background config_keys direct enums errors faults feeds forks interop kept_weights log machine maker options records "
-    "session session_api session_debug session_reports signature size_branches visible warm"
-).split() + ["windows_files"] * (sys.platform == "win32")
-OF_PACKAGES = {
-    "codegen": "cache cores executable_memory fingerprint image tables target tile_permission",
+NEEDED_OF = {
+    "": "errors lazy_dataclass log printable progress run_status",
+    "cache": "disk_cache fingerprint weight_store",
+    "codegen": "cores",
+    "codegen.llvm": "executable_memory linked_image target",
     "device": "memory",
-    "graph": "dims dtypes mapped model progress",
-    "partition": "arena capability device memory provider",
+    "ep": "arena capability device memory_use provider",
+    "graph": "dims dtypes model",
+    "graph.formats": "mapped_arrays",
+    "machine": "amx_permission fork_safety resources windows_files",
+    "model": "background_compile builder shape_specialization signature single_program_model warm_start",
+    "options": "config_keys session_options",
     "passes": "level",
-    "plan": "address arena bound branches call constraints kept results rows segment sized state step words",
+    "plan": (
+        "argument_tables array_address binding_cache bound_segment executor_abi memory_layout microbatch_cost "
+        "parallel_branches relocations result_pool segment shape_constants size_constraints state step"
+    ),
     "providers": "cpu fallback field options registry",
-    "providers.cpu": "ahead common_weights executable host line plans program saved",
+    "providers.cpu": "executable",
+    "providers.cpu.program": "bound_plan cpu_program serialize shared_weights",
+    "providers.cpu.program.calls": "call_list host_kernels speculative_binding",
     "runtime": "executor read_ahead spmd_state threads",
+    "session": "inference_session inspection memory_and_profile ort_methods",
+    "values": "feeds interop ort_enums",
 }
-NEEDED = {"intarsia", *(f"intarsia.{name}" for name in (*ROOT, *OF_PACKAGES))} | {
-    f"intarsia.{package}.{name}" for package, names in OF_PACKAGES.items() for name in names.split()
+PACKAGES = (
+    "cache codegen codegen.llvm device ep graph graph.formats machine model options passes plan providers "
+    "providers.cpu providers.cpu.program providers.cpu.program.calls runtime session values"
+).split()
+NEEDED = {"intarsia", *(f"intarsia.{name}" for name in PACKAGES)} | {
+    f"intarsia.{package}.{name}".replace("..", ".") for package, names in NEEDED_OF.items() for name in names.split()
 }
 
 

@@ -1,4 +1,5 @@
-"""The kernels of all test models are compiled for NVIDIA's and AMD's GPUs without one (see tests/providers/imitations/offline_kernels.py).
+"""The kernels of all test models are compiled for NVIDIA's and AMD's GPUs without one
+(see tests/providers/imitations/offline_kernels.py).
 
 Each model for one architecture of each vendor, by turns; for all of them where INTARSIA_OFFLINE_KERNELS is "all".
 """
@@ -6,16 +7,13 @@ Each model for one architecture of each vendor, by turns; for all of them where 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from offline_kernels import COMPILERS, PROVIDERS, compile_all, imitated, skip_where_missing
 
 import intarsia
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "providers"))
-from offline_kernels import COMPILERS, PROVIDERS, compile_all, imitated, skip_where_missing
 
 pytestmark = pytest.mark.models
 FAMILIES = (

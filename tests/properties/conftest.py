@@ -37,8 +37,3 @@ with steps, transposed, reversed and repeated; `test_graphs.py` joins families; 
 
 An x: drawn in every position where ONNX allows it; a word: there alone; none: the family has no such operands or attributes.
 """
-
-import sys
-from pathlib import Path
-
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "guard")]

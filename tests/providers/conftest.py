@@ -1,17 +1,13 @@
-"""Makes `cpu_models` and other modules importable by the tests of this folder."""
+"""Devices that tests of several providers run on."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from device_kinds import Kind
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(params=("opencl", "webgpu"))

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
+from offline_kernels import imitated
 from onnx import helper
 
 import intarsia
 from intarsia.device import exchange, opencl, webgpu
 from intarsia.device.memory import gpu_of
 from intarsia.values.ort_value import OrtValue, OrtValueVector
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "providers"))
-from offline_kernels import imitated
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 PROVIDERS = {"webgpu": "WebGpuExecutionProvider", "opencl": "OpenCLExecutionProvider"}

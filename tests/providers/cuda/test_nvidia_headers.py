@@ -243,7 +243,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
     )
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("LD_LIBRARY_PATH", "")]))
     environment = {**os.environ, "LD_LIBRARY_PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
-    script = Path(__file__).with_name("real_cudnn.py")
+    script = Path(__file__).parents[1] / "imitations" / "real_cudnn.py"
     found = subprocess.run(
         [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=240, check=False
     )

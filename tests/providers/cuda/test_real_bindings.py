@@ -14,6 +14,8 @@ import pytest
 
 from intarsia.device import nvidia_libraries
 
+IMITATIONS = Path(__file__).parents[1] / "imitations"
+
 
 def headers() -> str:
     """The folder with cuda.h; a test without it is skipped."""
@@ -29,12 +31,12 @@ def test_the_package_and_the_drivers_signatures(tmp_path: Path) -> None:
     if compiler is None or sys.platform != "linux" or cuda_emulation.missing():
         pytest.skip("a stand-in for libcuda.so.1 is made by a compiler of C and C++ on Linux: none is found")
     library = tmp_path / "libcuda.so.1"
-    source = Path(__file__).with_name("native_cuda.c")
+    source = IMITATIONS / "native_cuda.c"
     flags = ("-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-Wl,-soname,libcuda.so.1", f"-I{headers()}")
     subprocess.run([compiler, *flags, "-o", str(library), str(source)], check=True)
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("LD_LIBRARY_PATH", "")]))
     environment = {**os.environ, "LD_LIBRARY_PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
-    script = Path(__file__).with_name("real_bindings.py")
+    script = IMITATIONS / "real_bindings.py"
     done = subprocess.run(
         [sys.executable, str(script), str(library)], env=environment, capture_output=True, text=True, timeout=240, check=False
     )

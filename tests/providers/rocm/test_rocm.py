@@ -82,7 +82,7 @@ def test_every_schedule_is_compiled_to_machine_code(architecture: str, number: i
 
 REAL = """
 import sys
-sys.path.insert(0, {folder!r})
+sys.path[:0] = {folders!r}
 from test_rocm import architecture_in, printed, schedules
 from fake_hip import FakeHip
 import intarsia
@@ -104,8 +104,8 @@ except intarsia.EPFail as error:
 @with_rocm
 def test_rocm_for_real() -> None:
     """In a process of its own: ROCm's LLVM and another driver's in one process end it."""
-    folder = str(Path(__file__).parent)
-    done = subprocess.run([sys.executable, "-c", REAL.format(folder=folder)], capture_output=True, text=True, check=False)
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "imitations")]
+    done = subprocess.run([sys.executable, "-c", REAL.format(folders=folders)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "hiprtc refuses a kernel for gfx90a: " in done.stdout
     assert "this is broken" in done.stdout

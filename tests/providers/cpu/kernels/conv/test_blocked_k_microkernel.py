@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
 import template_kernels as t
-from test_implicit_gemm import reference
+from conv_reference import reference
 
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang as k

@@ -44,7 +44,13 @@ def model_of(op: str, x: tuple[int, ...], w: tuple[int, ...], free: bool, attrib
 ])  # fmt: skip
 @pytest.mark.parametrize("level", [Level.ORT_DISABLE_ALL, Level.ORT_ENABLE_ALL])
 def test_same_borders(
-    op: str, x: tuple[int, ...], w: tuple[int, ...], strides: list[int], free: bool, provider: str, level: Level,
+    op: str,
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    strides: list[int],
+    free: bool,
+    provider: str,
+    level: Level,
 ) -> None:
     """An empty axis is refused, as onnxruntime does, whether passes have made pads of the border or not."""
     channels, options = x[-1] if op == "NhwcConv" else x[1], intarsia.SessionOptions()

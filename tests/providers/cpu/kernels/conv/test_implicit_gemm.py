@@ -6,6 +6,7 @@ import pytest
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
 import template_kernels as t
+from conv_reference import reference
 
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common import pack_b
@@ -14,25 +15,6 @@ from intarsia.providers.cpu.kernels.conv import implicit_gemm
 from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
-
-
-def reference(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:
-    """Channels-last convolution in float64, window position by window position; w is ONNX's [M, C / group, *kernel]."""
-    rank = len(s.spatial)
-    border = [(0, 0), *((s.pads[i], s.pads[rank + i]) for i in range(rank)), (0, 0)]
-    padded = np.pad(x.astype(np.float64), border)
-    y = np.zeros((s.batch, *s.output, s.filters))
-    depth, each = s.channels // s.group, s.filters // s.group
-    for position in np.ndindex(*s.kernel):
-        window = tuple(
-            slice(p * d, p * d + (o - 1) * st + 1, st)
-            for p, d, o, st in zip(position, s.dilations, s.output, s.strides, strict=True)
-        )
-        part = padded[(slice(None), *window)]
-        for g in range(s.group):
-            weights = w[(slice(g * each, (g + 1) * each), slice(None), *position)].astype(np.float64)
-            y[..., g * each : (g + 1) * each] += part[..., g * depth : (g + 1) * depth] @ weights.T
-    return y
 
 
 def with_border(x: np.ndarray, s: ConvShape, nthreads: int, channels_first: bool = False) -> np.ndarray:

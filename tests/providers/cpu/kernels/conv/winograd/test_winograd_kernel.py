@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
 import template_kernels as t
-from test_implicit_gemm import reference
+from conv_reference import reference
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
