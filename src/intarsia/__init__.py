@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from intarsia.machine.version import __version__
 from intarsia.session.inference_session import InferenceSession as InferenceSession
-
-__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from intarsia.compat.device_info import get_device as get_device

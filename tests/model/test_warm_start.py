@@ -126,7 +126,7 @@ NEEDED_OF = {
     "ep": "arena capability device memory_use provider",
     "graph": "dims dtypes model",
     "graph.formats": "mapped_arrays",
-    "machine": "amx_permission fork_safety resources windows_files",
+    "machine": "version amx_permission fork_safety resources windows_files",
     "model": "background_compile builder shape_specialization signature single_program_model warm_start",
     "options": "config_keys session_options",
     "passes": "level",

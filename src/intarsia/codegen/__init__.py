@@ -1,0 +1,1 @@
+"""Text of kernels from primitives; knows no provider and no plan."""

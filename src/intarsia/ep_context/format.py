@@ -50,8 +50,8 @@ _AGAIN = "compile again from the original model (intarsia.ModelCompiler)"
 
 def built_by() -> dict[str, str]:
     """The version of this package and a hash of its sources: programs are restored by the code that saved them."""
-    from intarsia import __version__
     from intarsia.cache.fingerprint import sources
+    from intarsia.machine.version import __version__
 
     return {"intarsia": __version__, "sources": sources()}
 

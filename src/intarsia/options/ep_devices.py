@@ -118,7 +118,7 @@ def get_hardware_devices() -> list[OrtHardwareDevice]:
 
 
 def _devices_of(provider: type[ExecutionProvider]) -> list[OrtEpDevice]:
-    from intarsia import __version__
+    from intarsia.machine.version import __version__
 
     module = sys.modules.get(provider.__module__)
     metadata = {"version": __version__ if provider.__module__.startswith("intarsia.") else _version_of(provider)}

@@ -1,0 +1,1 @@
+"""Which provider runs which node, and what is copied between their memories."""

@@ -1,0 +1,1 @@
+"""Steps as data, bound to sizes: buffers, arguments, micro-batches."""

@@ -1,0 +1,1 @@
+"""The tensor primitives that operators are written in: their language, interpreter, derivatives."""

@@ -1,0 +1,1 @@
+"""The execution providers, how they are found, and what happens when one fails."""

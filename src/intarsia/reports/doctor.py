@@ -16,6 +16,7 @@ from intarsia.cache.disk_cache import cache_directory, cache_enabled, get_cache,
 from intarsia.errors import IntarsiaError, nearest
 from intarsia.lazy_dataclass import dataclass
 from intarsia.machine.resources import available_cores, cpu_quota, memory_limit, physical_memory
+from intarsia.machine.version import __version__
 from intarsia.partition.text_table import format_table
 from intarsia.providers.field import KNOWN_ELSEWHERE
 from intarsia.providers.registry import BUILTIN, ENTRY_POINT_GROUP, get_all_providers, load_provider, why_unavailable
@@ -127,10 +128,8 @@ class Diagnosis:
 
 def doctor() -> Diagnosis:
     """Look at providers, packages, CPU, limits, cache and environment. Changes nothing; raises nothing for what it finds."""
-    import intarsia
-
     system = {
-        "intarsia": f"{intarsia.__version__} in {Path(intarsia.__file__).parent}",
+        "intarsia": f"{__version__} in {Path(__file__).parents[1]}",
         "python": f"{platform.python_implementation()} {platform.python_version()} in {sys.executable}",
         "platform": platform.platform(),
         "global interpreter lock": "on" if getattr(sys, "_is_gil_enabled", lambda: True)() else "off",

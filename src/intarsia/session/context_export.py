@@ -182,7 +182,7 @@ def _context_node(part: Part, program: Program, name: str) -> Node:
 
 
 def _version() -> str:
-    from intarsia import __version__
+    from intarsia.machine.version import __version__
 
     return __version__
 

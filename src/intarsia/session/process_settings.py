@@ -7,8 +7,8 @@ import platform
 import sys
 from typing import Any
 
-from intarsia import __version__
 from intarsia.errors import Fail, InvalidArgument, WrongType
+from intarsia.machine.version import __version__
 
 package_name = "intarsia"
 version = __version__

@@ -92,7 +92,7 @@ class ConvolutionCall(FilterCall):
         ]
         return line_buffer_kernel.window_args(
             self.spec, self.target, shape, micro=Code(self.micro), x=self._x(), weights=Ref(self.weights), y=self._y(),  # type: ignore[arg-type]
-            tables=line_buffer_kernel.window_tables(self.spec, self.target, shape, threads), scratch=Ref(SCRATCH),
+            tables=line_buffer_kernel.window_tables(self.spec, self.target, shape, threads), scratch=Ref(SCRATCH),  # type: ignore[arg-type]
             claims=Ref(CLAIMS),  # type: ignore[arg-type]
             operands=given, threads=threads, x_pixel_nbytes=self.x_place.pixel_nbytes, y_pixel_nbytes=self.y_place.pixel_nbytes,
         )  # fmt: skip
