@@ -159,9 +159,11 @@ class Convolution(Filtered):
         label = f"winograd{spec.outputs}"
         if spec.pairs:
             form, pack = "pairs", partial(winograd_bfloat16.pack_weights, weights, tile, in_pairs)
+            text = winograd_bfloat16.kernel_text(spec, target)
             micro = winograd_bfloat16.micro_text(target, tile, met_of(tile, None, len(weights)))
         else:
             form, pack = "", partial(winograd_plan.pack_weights, weights, spec, tile, group)
+            text = winograd_kernel.kernel_text(spec, target)
             micro = stepped_micro_text(dtype, target, tile, met_of(tile, None, len(weights) // group))
         packed = workspace.add(self.reads[1], f"{label}_{tile.width}{form}", pack)
         taps = workspace.add("", f"row_taps{tile.itemsize}", lambda: pointwise_kernel.row_taps(dtype, target))
@@ -172,7 +174,7 @@ class Convolution(Filtered):
         )
         reads = (self.reads[0], packed, taps, *(o.name for o in operands))
         return Step(
-            winograd_kernel.kernel_text(spec, target), reads, (out,), call.winograd, scratch_nbytes=call.winograd_scratch,
+            text, reads, (out,), call.winograd, scratch_nbytes=call.winograd_scratch,
             label=f"{label} {self.output}", calls=(micro,), work=call.geometry.shares, arithmetic=SAID if spec.pairs else "",
         )  # fmt: skip
 

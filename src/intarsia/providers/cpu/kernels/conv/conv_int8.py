@@ -39,7 +39,6 @@ from intarsia.providers.cpu.kernels.conv.window_geometry import (
     with_fewer_axes,
 )
 from intarsia.providers.cpu.kernels.conv.winograd import int8 as winograd_int8
-from intarsia.providers.cpu.kernels.conv.winograd import kernel as winograd_kernel
 from intarsia.providers.cpu.kernels.conv.winograd import plan as winograd_plan
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.vnni import window_steps
@@ -316,7 +315,7 @@ class ByteConvolution(Filtered):
             self.geometry((3, 3)), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, taps, zero
         )
         return Step(
-            winograd_kernel.kernel_text(spec, target), (self.reads[0], packed, taps, zero, *(o.name for o in operands)), (out,),
+            winograd_int8.kernel_text(spec, target), (self.reads[0], packed, taps, zero, *(o.name for o in operands)), (out,),
             call.winograd, scratch_nbytes=call.winograd_scratch, label=f"byte winograd{spec.outputs} {self.output}",
             calls=(micro,), work=call.geometry.shares,
         )  # fmt: skip

@@ -18,7 +18,6 @@ from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, conv_operand
 from intarsia.providers.cpu.kernels.conv.pointwise_kernel import row_taps
 from intarsia.providers.cpu.kernels.conv.winograd import int8 as winograd_int8
-from intarsia.providers.cpu.kernels.conv.winograd import kernel as winograd_kernel
 from intarsia.providers.cpu.kernels.conv.winograd import plan as winograd_plan
 from intarsia.providers.cpu.kernels.conv.winograd.plan import WinogradSpec
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
@@ -72,7 +71,7 @@ def convolve(
         y=y.ctypes.data, taps=taps.ctypes.data, scratch=scratch.ctypes.data, nthreads=nthreads, claims=claims.ctypes.data,
         number=number.ctypes.data, operands=operands,
     )  # fmt: skip
-    t.run(winograd_kernel.kernel_text(spec, target), args, nthreads)
+    t.run(winograd_int8.kernel_text(spec, target), args, nthreads)
     assert (scratch[-64:] == 55).all()
     assert (whole[:64] == 77).all()
     assert (whole[-64:] == 77).all()

@@ -79,7 +79,8 @@ def convolve(
         spec, target, s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data,
         taps=taps.ctypes.data, scratch=scratch.ctypes.data, nthreads=planned, claims=claims.ctypes.data, **more,
     )  # fmt: skip
-    t.run(winograd_kernel.kernel_text(spec, t.host()), args, nthreads)
+    kernel_text = (winograd_bfloat16 if spec.pairs else winograd_kernel).kernel_text
+    t.run(kernel_text(spec, t.host()), args, nthreads)
     assert claims[0] == 0, "the count of claims is left for the next run"
     t.check_margin(whole)
     assert (scratch[-64:] == 55).all()

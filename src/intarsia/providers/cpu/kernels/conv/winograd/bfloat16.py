@@ -5,6 +5,7 @@ Only F(2x2): its input's transform adds four numbers, where F(4x4) multiplies by
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -18,6 +19,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common.microkernel import EVERY, Met, Tile, dispatched
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import Stepped
 from intarsia.providers.cpu.kernels.conv.winograd.kernel import Winograd
+from intarsia.providers.cpu.kernels.conv.winograd.plan import WinogradSpec
 from intarsia.providers.cpu.kernels.matmul import vnni_layout
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import pair_products
 from intarsia.providers.cpu.kernels.matmul.vnni_layout import LINE_WORDS, rounded_pairs
@@ -49,6 +51,12 @@ def micro_text(target: Target, tile: Tile, met: Met = EVERY) -> KernelText:
 class _SteppedPairs(Stepped):
     def _multiplied(self, scalar: Value, column: Value, sums: Value) -> Value:
         return pair_products(self.body, sums, column, scalar)
+
+
+@functools.lru_cache(maxsize=256)
+def kernel_text(spec: WinogradSpec, target: Target) -> KernelText:
+    """The kernel of a spec of `pairs`; its arguments are `winograd_args`."""
+    return PairWinograd(spec, target).text()
 
 
 class PairWinograd(Winograd):

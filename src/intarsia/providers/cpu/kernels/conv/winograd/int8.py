@@ -16,6 +16,7 @@ bits.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -154,6 +155,12 @@ class _SteppedPairs(Stepped):
         vector = ir_builder.VectorType(ir_builder.IntType(32), self.lanes)
         name = f"llvm.x86.avx512.vpdpwssd.{self.lanes * 32}"
         return self.body.b.call(self.body.intrinsic(name, vector, [vector] * 3), [sums, scalar, column])
+
+
+@functools.lru_cache(maxsize=256)
+def kernel_text(spec: WinogradSpec, target: Target) -> KernelText:
+    """The kernel of a spec of INT32 sums; its arguments are `winograd_args`."""
+    return ByteWinograd(spec, target).text()
 
 
 class ByteWinograd(Winograd):

@@ -24,15 +24,7 @@ _OPERAND_FIELDS = 6
 
 @functools.lru_cache(maxsize=256)
 def kernel_text(spec: WinogradSpec, target: Target) -> KernelText:
-    """The kernel of a spec; its arguments are `winograd_args`."""
-    if spec.dtype is DType.INT32:
-        from intarsia.providers.cpu.kernels.conv.winograd.int8 import ByteWinograd
-
-        return ByteWinograd(spec, target).text()
-    if spec.pairs:
-        from intarsia.providers.cpu.kernels.conv.winograd.bfloat16 import PairWinograd
-
-        return PairWinograd(spec, target).text()
+    """The kernel of a spec of floats that are multiplied as they are; its arguments are `winograd_args`."""
     return Winograd(spec, target).text()
 
 
