@@ -41,7 +41,6 @@ CYCLES: dict[frozenset[str], str] = {
     frozenset(("ops.framework.attributes ops.framework.registry").split()): "to be untied",
     frozenset(("plan.native.abi plan.native.bind_kernel plan.native.update_kernel").split()): "to be untied",
     frozenset(("plan.segment plan.traced_binding").split()): "to be untied",
-    frozenset(("providers.cpu.kernels.conv.conv providers.cpu.kernels.conv.dynamic_filters").split()): "to be untied",
     frozenset(
         (
             "providers.cpu.program.autotune providers.cpu.program.bound_plan "

@@ -182,7 +182,7 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("com.microsoft", "MultiHeadAttention"): "intarsia.providers.cpu.kernels.attention.attention:multi_head_attention",
     ("intarsia.grouped", "GroupedCache"): "intarsia.providers.cpu.kernels.attention.kv_cache:cache_rows",
     ("intarsia.grouped", "GroupedAttention"): "intarsia.providers.cpu.kernels.attention.attention:grouped_attention",
-    ("intarsia.channels_last", "Conv"): "intarsia.providers.cpu.kernels.conv.conv:convolution",
+    ("intarsia.channels_last", "Conv"): "intarsia.providers.cpu.kernels.conv.match_conv:convolution",
     ("intarsia.channels_last", "ConvInteger"): "intarsia.providers.cpu.kernels.conv.conv_int8:convolution",
     ("intarsia.channels_last", "MaxPool"): "intarsia.providers.cpu.kernels.pooling.pooling:pool",
     ("intarsia.channels_last", "AveragePool"): "intarsia.providers.cpu.kernels.pooling.pooling:pool",

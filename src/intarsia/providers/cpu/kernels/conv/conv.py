@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MethodType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, is_static, product
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Argument, Ref, Sizes, Step
 from intarsia.primitives import lang as k
@@ -23,13 +22,13 @@ from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
 from intarsia.providers.cpu.kernels.common.precision import asked, in_halves, pair_unit
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Schedules, Template, Workspace
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Schedules, Workspace
 from intarsia.providers.cpu.kernels.conv import few_output_channels_kernel, implicit_gemm, line_buffer_kernel, pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
 from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
 from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel, small_groups_kernel
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
-from intarsia.providers.cpu.kernels.conv.window_geometry import Filtered, Geometry, strides_and_dilations, windowed
+from intarsia.providers.cpu.kernels.conv.window_geometry import Filtered, Geometry, strides_and_dilations
 from intarsia.providers.cpu.kernels.conv.winograd import (
     bfloat16 as winograd_bfloat16,
 )
@@ -57,9 +56,6 @@ from intarsia.providers.cpu.kernels.matmul.float16 import half_steps
 from intarsia.providers.cpu.kernels.matmul.strassen import may_pay, pointwise_step
 from intarsia.providers.cpu.kernels.matmul.vnni import pair_steps, window_steps
 
-if TYPE_CHECKING:
-    from intarsia.ops.framework.infer import Inference
-
 _FEW_PIXELS = 24  # fewer: weights, read once, are what limits
 _WINOGRAD = {"direct": None, "winograd2": 2, "winograd4": 4}  # schedules of 3x3 convolutions, as outputs of a Winograd tile
 _HALF_FILTERS = 128  # fewer are not worth rounding the input of a pointwise convolution to float16
@@ -67,18 +63,6 @@ _IN_PAIRS = (DType.FLOAT, DType.BFLOAT16)
 _UNIT_FILTERS = 64  # the same for units of bfloat16, windows included
 _LEAST_TERMS = 16  # of a sum in a small group
 _PICKING_FILTERS = 64  # of a pointwise convolution with strides: fewer are not worth a copy of the pixels it sees
-
-
-def convolution(node: Node, inference: Inference) -> Template | None:
-    """Convolution; None where its types are not known, filters have no elements, or computed ones do not suit."""
-    filters = inference.graph.constants.get(node.inputs[1])
-    if filters is not None and 0 in filters.shape:
-        return None
-    if filters is not None:
-        return windowed(node, inference, Convolution)
-    from intarsia.providers.cpu.kernels.conv.dynamic_filters import ComputedConvolution, suits
-
-    return windowed(node, inference, ComputedConvolution) if suits(node, inference) else None
 
 
 @dataclass(frozen=True)
