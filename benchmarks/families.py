@@ -40,7 +40,7 @@ def registry() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Every family by name; those of a module whose packages are not there are left out, aloud."""
     for module in MODULES:
         try:
-            yield from ((f.__name__, f) for f in importlib.import_module(module).FAMILIES)
+            yield from ((f.__name__, f) for f in importlib.import_module(f"cases.{module}").FAMILIES)
         except ModuleNotFoundError as error:
             print(f"# {module}: {error}", flush=True)
 
@@ -48,7 +48,7 @@ def registry() -> Iterator[tuple[str, Callable[[], Any]]]:
 def export(path: Path, make: Callable[[], Any], dynamo: bool, opset: int) -> None:
     import onnx
     import torch
-    from family import exported, results
+    from cases.family import exported, results
 
     torch.manual_seed(0)
     family = make()

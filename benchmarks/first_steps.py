@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from growing_cases import FIRST, Decoder
+from cases.growing_cases import FIRST, Decoder
 
 STEPS = """
 import sys, time

@@ -348,7 +348,7 @@ def main() -> None:
         path = options.folder / f"{options.names[0]}.onnx"
         print(json.dumps(memory_of(options.runtimes, path, options, options.by)))
         return
-    from generation_models import MODELS, written
+    from cases.generation_models import MODELS, written
 
     for name in MODELS:
         if not any(fnmatch.fnmatch(name, pattern) for pattern in options.names):

@@ -1,6 +1,6 @@
 """Operators one by one in Intarsia beside onnxruntime: python benchmarks/operators.py [NAMES...] [--quick] [--json FILE]
 
-A model of one node each (`operator_cases.py`), both runtimes in one process, in turn; benchmarks/README.md says how it
+A model of one node each (`cases/operator_cases.py`), both runtimes in one process, in turn; benchmarks/README.md says how it
 measures. The table has onnxruntime's time divided by Intarsia's: above 1 Intarsia is ahead; sorted, the worst last.
 """
 
@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from operator_cases import Case, cases
+from cases.operator_cases import Case, cases
 
 from intarsia.cli.timing import largest_difference, settle
 

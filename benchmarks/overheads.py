@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from growing_cases import decoders
+from cases.growing_cases import decoders
 
 from intarsia.cli.timing import settle
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from models import feeds_of, print_table
 
-TESTS = Path(__file__).parents[1] / "tests" / "providers"
+TESTS = Path(__file__).parents[1] / "tests" / "providers" / "imitations"
 
 
 @dataclass(frozen=True)

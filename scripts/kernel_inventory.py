@@ -134,7 +134,7 @@ def examples(names: Sequence[str]) -> Iterator[Item]:
 
 def operators(names: Sequence[str], is_open: bool) -> Iterator[Item]:
     """Cases of benchmarks/operators.py, with numbers that do not depend on which of them are asked for."""
-    from operator_cases import Case, cases
+    from cases.operator_cases import Case, cases
 
     def wanted(case: Case) -> bool:
         return _is_chosen(case.name, names) or case.op in names

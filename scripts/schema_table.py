@@ -20,7 +20,7 @@ import onnx.defs
 import onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
-TABLE = Path(__file__).parents[1] / "src" / "intarsia" / "ops" / "schemas.txt"
+TABLE = Path(__file__).parents[1] / "src" / "intarsia" / "ops" / "framework" / "schemas.txt"
 COMMAND = "python scripts/schema_table.py"
 _ELSEWHERE = re.compile("Memcpy|.*_TRT$")  # onnxruntime's copies between devices, and another engine's operators
 _KINDS = ("FLOAT", "INT", "STRING", "TENSOR", "GRAPH", "SPARSE_TENSOR", "TYPE_PROTO")

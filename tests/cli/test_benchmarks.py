@@ -144,7 +144,7 @@ def test_tables_of_a_gpu_on_an_imitated_one(tmp_path: Path) -> None:
         "with offline_kernels.imitated('cuda') as texts:\n    gpu.main()\nprint(len(texts), 'kernels')"
     )
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(
-        [str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT / "tests" / "providers"), os.environ.get("PYTHONPATH", "")]
+        [*(str(ROOT / name) for name in ("src", "benchmarks", "tests/providers/imitations")), os.environ.get("PYTHONPATH", "")]
     ))  # fmt: skip
     call = [sys.executable, "-c", program, str(tmp_path), "--runs", "2", "--seconds", "0.1", "--peers", ",".join(peers)]
     done = subprocess.run(call, capture_output=True, text=True, check=False, env=environment)
@@ -175,7 +175,6 @@ def test_a_model_of_a_fixed_batch_that_nobody_builds(tmp_path: Path, monkeypatch
 def test_kernels_of_a_gpu_on_an_imitated_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Every row is there, and no case fails on the way."""
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    monkeypatch.syspath_prepend(ROOT / "tests" / "providers")
     import cuda_kernels
     import offline_kernels
 

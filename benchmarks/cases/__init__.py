@@ -1,0 +1,1 @@
+"""Models that benchmarks time: families, and cases of one operator."""
