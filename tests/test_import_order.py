@@ -35,7 +35,6 @@ FORWARD: dict[tuple[str, str], str] = {
 }
 """(module, imported module) -> why this one import may point forward."""
 CYCLES: dict[frozenset[str], str] = {
-    frozenset(("graph.model graph.text").split()): "to be untied",
     frozenset(("ep.node_program ep.provider").split()): "to be untied",
     frozenset(("values.feeds values.interop values.ort_value").split()): "to be untied",
     frozenset(("ops.framework.attributes ops.framework.registry").split()): "to be untied",

@@ -19,6 +19,7 @@ from intarsia.errors import InvalidModelError
 from intarsia.graph.dims import Shape, format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.printable import visible
 
 DEFAULT_DOMAIN = ""
 _MOST_VERSIONS = 1 << 31
@@ -205,6 +206,9 @@ class AttributeRef:
     name: str
     kind: int = 0
 
+    def __str__(self) -> str:
+        return f"@{visible(self.name)}"
+
 
 @dataclass(frozen=True, eq=False)
 class SparseTensor:
@@ -213,6 +217,9 @@ class SparseTensor:
     values: np.ndarray
     indices: np.ndarray
     dims: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"sparse{list(self.dims)} with {self.values.size} values"
 
 
 @dataclass

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Attribute, AttributeRef, Constant, Function, Graph, Node, SparseTensor, Value, ValueType
 from intarsia.printable import visible
+
+if TYPE_CHECKING:
+    from intarsia.graph.model import Attribute, Constant, Function, Graph, Node, Value, ValueType
 
 _SHOWN_ELEMENTS = 8  # of tensors and lists; longer ones are summarised
 _SHOWN_CHARACTERS = 80  # of strings
@@ -88,14 +91,8 @@ def _function(function: Function, indent: str) -> str:
 
 def format_attribute(value: Attribute, indent: str = "") -> str:
     """An attribute's value on one line; a graph on several, indented by two spaces more than `indent`."""
-    if isinstance(value, Graph):
-        return format_graph(value, indent + "  ")
-    if isinstance(value, AttributeRef):
-        return f"@{visible(value.name)}"
     if isinstance(value, np.ndarray):
         return _array(value)
-    if isinstance(value, SparseTensor):
-        return f"sparse{list(value.dims)} with {value.values.size} values"
     if isinstance(value, list):
         items = [format_attribute(v, indent) for v in value[:_SHOWN_ELEMENTS]]
         if len(value) > _SHOWN_ELEMENTS:
@@ -104,7 +101,7 @@ def format_attribute(value: Attribute, indent: str = "") -> str:
     if isinstance(value, (str, bytes)):
         shown = repr(value[:_SHOWN_CHARACTERS])
         return shown if len(value) <= _SHOWN_CHARACTERS else f"{shown}... ({len(value)} in all)"
-    return f"{value:.9g}" if isinstance(value, float) else str(value)
+    return f"{value:.9g}" if isinstance(value, float) else str(value).replace("\n", f"\n{indent}  ")
 
 
 def _array(array: np.ndarray) -> str:
