@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,6 @@ from intarsia.graph.model import AttributeRef, Graph, MapType, Node, OptionalTyp
 from intarsia.ops.framework.registry import REQUIRED, OpRecord
 from intarsia.primitives import lang as k
 
-_ANNOTATED: Mapping[str, str] = {  # how a definition's parameter is annotated: ONNX's word for the attribute's type
-    "int": "INT", "float": "FLOAT", "str": "STRING", "Graph": "GRAPH", "Ints": "INTS", "Sequence[int]": "INTS",
-    "list[int]": "INTS", "Floats": "FLOATS", "Sequence[float]": "FLOATS", "Sequence[str]": "STRINGS",
-}  # fmt: skip
 _TOLD = {
     "INT": "an integer", "FLOAT": "a number", "STRING": "a string", "TENSOR": "a tensor", "GRAPH": "a graph",
     "SPARSE_TENSOR": "a sparse tensor", "TYPE_PROTO": "a type", "INTS": "a list of integers", "FLOATS": "a list of numbers",
@@ -71,13 +67,6 @@ def unknown_attribute(record: OpRecord, op_type: str, name: str) -> k.Definition
         f"Unrecognized attribute: {name} for operator {op_type}: "
         f"attribute {name!r} is not known to version {record.since} of the operator"
     )
-
-
-def declared_types(record: OpRecord) -> dict[str, str]:
-    """Attribute name -> ONNX's word for its type, of those that the schema has or the definition annotates."""
-    annotated = {name: _ANNOTATED[a] for name, a in record.annotations.items() if a in _ANNOTATED}
-    schema = {} if record.schema is None else {name: kind for name, (kind, _) in record.schema.attributes.items()}
-    return {**annotated, **schema}
 
 
 def attribute_type(value: Any) -> str:

@@ -16,7 +16,7 @@ primitives (strings, sequences, data-dependent output) is a `host_op`: a functio
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -26,6 +26,11 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.schemas import OperatorSchema, schema_of
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_ANNOTATED: Mapping[str, str] = {  # how a definition's parameter is annotated: ONNX's word for the attribute's type
+    "int": "INT", "float": "FLOAT", "str": "STRING", "Graph": "GRAPH", "Ints": "INTS", "Sequence[int]": "INTS",
+    "list[int]": "INTS", "Floats": "FLOATS", "Sequence[float]": "FLOATS", "Sequence[str]": "STRINGS",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -106,9 +111,9 @@ class OpRecord:
     @cached_property
     def attribute_types(self) -> dict[str, str]:
         """Attribute name -> ONNX's word for its type, where the schema or the function says it."""
-        from intarsia.ops.framework.attributes import declared_types
-
-        return declared_types(self)
+        annotated = {name: _ANNOTATED[a] for name, a in self.annotations.items() if a in _ANNOTATED}
+        schema = {} if self.schema is None else {name: kind for name, (kind, _) in self.schema.attributes.items()}
+        return {**annotated, **schema}
 
     @cached_property
     def takes_any_attribute(self) -> bool:
