@@ -356,7 +356,7 @@ class SessionApi(SessionReports):
         ]
 
     def _delivered(self, results: list[Any], framework: str) -> list[Any]:
-        from intarsia.values.interop import delivered
+        from intarsia.values.delivery import delivered
 
         return delivered(results, framework)
 
