@@ -119,9 +119,9 @@ class State:
     def settled_by(self) -> tuple[int, int]:
         """The addresses of the function that makes it ready for a binding of its frame, and of that function's arguments: the
         first is the binding's."""
-        from intarsia.plan.native import abi
+        from intarsia.plan.native import load_binder
 
-        return abi.address(), self._settling_address
+        return load_binder.address(), self._settling_address
 
     def _slice(self, segment: Segment, sliced: dict[int, tuple[int, int]], bound: BoundSegment | None) -> None:
         """Put the steps that take long into the table as calls in slices. `bound`: what no frame found."""

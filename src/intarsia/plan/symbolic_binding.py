@@ -37,7 +37,7 @@ from intarsia.plan import executor_abi
 from intarsia.plan.array_address import address_of
 from intarsia.plan.binding_program import LEAST_ROOM, Outline
 from intarsia.plan.memory_layout import align, place
-from intarsia.plan.native import abi
+from intarsia.plan.native import load_binder
 from intarsia.plan.native.abi import BINDING, FIELDS, NO_LAYOUT, NO_ROOM, OK, SERIAL, SETTLE_FIELDS, SETTLING
 from intarsia.plan.parallel_branches import Window, spanned
 
@@ -487,8 +487,8 @@ def native() -> Callable[[int, int, int], None]:
     Raises:
         ValueError: there is none.
     """
-    if not abi.address():
+    if not load_binder.address():
         raise ValueError("there is no native code that binds sizes")
     locked = getattr(sys, "_is_gil_enabled", lambda: True)()
     kind = (ctypes.PYFUNCTYPE if locked else ctypes.CFUNCTYPE)(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-    return kind(abi.address())
+    return kind(load_binder.address())
