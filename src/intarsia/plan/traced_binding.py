@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from intarsia.errors import InvalidArgument
 from intarsia.graph.guards import MOST_WAYS
 from intarsia.plan.binding_tracer import Notes, sizes_of
-from intarsia.plan.segment import Segment
 from intarsia.plan.symbolic_binding import Frame, KeptFrame, native
+
+if TYPE_CHECKING:
+    from intarsia.plan.segment import Segment
 
 _MOST_TAUGHT = 64
 
