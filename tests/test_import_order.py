@@ -51,7 +51,6 @@ CYCLES: dict[frozenset[str], str] = {
             "session.ort_methods"
         ).split()
     ): "to be untied",
-    frozenset(("codegen.clike.matmul codegen.clike.nbits_matmul").split()): "to be untied",
 }
 """Modules that import each other -> why they may."""
 MODULES_IN_A_FOLDER, MODULES_AT_THE_ROOT = 25, 8

@@ -31,7 +31,7 @@ def is_of_bytes(t: Tensor) -> bool:
 
 
 def byte_kernel(dialect: Dialect, root: Tensor, product_: Tensor) -> Kernel:
-    """`root` with a product of bytes in it (see `product.sum_indices`)."""
+    """`root` with a product of bytes in it (see `sum_places.sum_indices`)."""
     return product_kernel(dialect, root, product_, ByteProduct)
 
 

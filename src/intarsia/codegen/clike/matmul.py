@@ -19,6 +19,7 @@ from intarsia.codegen.clike import nbits_matmul
 from intarsia.codegen.clike.dialects.dialect import Dialect, Tile
 from intarsia.codegen.clike.schedules import Kernel, _extent, _finished
 from intarsia.codegen.clike.storage_types import KINDS, Kind
+from intarsia.codegen.clike.sum_places import sum_indices
 from intarsia.codegen.clike.values import Values
 from intarsia.codegen.clike.vec4 import LANES as WIDTH
 from intarsia.codegen.clike.vec4 import Fours
@@ -27,7 +28,7 @@ from intarsia.codegen.loops.index_expr import Index, add, follow, linear, operan
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.primitives import lang as k
-from intarsia.primitives.lang import Tensor, walk
+from intarsia.primitives.lang import Tensor
 
 _PART, _MOST_PARTS = 256, 16  # terms that a part of a sum has at least; parts that a thread adds up
 
@@ -59,38 +60,6 @@ def in_parts(t: Tensor, count: int) -> Tensor:
     a = k.transpose(a, [*range(a.rank - 3), a.rank - 2, a.rank - 3, a.rank - 1])
     b = k.reshape(b, (*b.shape[:-2], count, terms // count, b.shape[-1]))
     return Tensor("dot", (a, b), (), t.dtype, (*t.shape[:-2], count, *t.shape[-2:]))
-
-
-def sum_indices(root: Tensor, product_: Tensor, column: Index = ("v", "gn")) -> tuple[list[Index], frozenset[int]] | None:
-    """Where in `root` the element of a matrix product at ("v", "z") (the batch), gm and `column` goes, and the ids of all
-    tensors between; None where the product is not used element by element."""
-    shape = [_extent(d) for d in product_.shape]
-    batch = regroup([("v", "z")], [_extent(*shape[:-2])], shape[:-2])
-    return places_of(root, product_, [*batch, ("v", "gm"), column])
-
-
-def places_of(root: Tensor, inner: Tensor, at: list[Index]) -> tuple[list[Index], frozenset[int]] | None:
-    """Where in `root` the element of `inner` at these indices goes, and the ids of all tensors between; None where it is not
-    used element by element."""
-    places: dict[int, list[Index]] = {id(inner): at}
-    for t in walk([root]):
-        from_sum = [a for a in t.args if id(a) in places]
-        if not from_sum or id(t) in places:
-            continue
-        at = places[id(from_sum[0])]
-        if any(places[id(a)] != at for a in from_sum):
-            return None
-        if t.prim == "reshape":
-            places[id(t)] = regroup(at, t.args[0].shape, t.shape)
-        elif t.prim == "transpose":
-            places[id(t)] = [at[p] for p in t.attrs]
-        elif t.prim in _PASSED and all(a.shape == t.shape for a in t.args):
-            places[id(t)] = at
-        else:
-            return None
-    if id(root) not in places:
-        return None
-    return places[id(root)], frozenset(places)
 
 
 def product_kernel(dialect: Dialect, root: Tensor, product_: Tensor, writer: type[_Product] | None = None) -> Kernel:
@@ -475,10 +444,3 @@ def _is_aligned(index: Index, name: str, width: int) -> bool:
     if index[0] == "*":
         return int(index[2]) % width == 0 or _is_aligned(index[1], name, width)
     return index == ("v", name)
-
-
-_PASSED = frozenset(
-    "neg abs sign floor ceil round sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf not bitnot "
-    "isnan isinf add sub mul div mod fmod pow min max and or xor bitand bitor bitxor shl shr eq ne lt le atan2 select cast "
-    "bitcast".split()
-)

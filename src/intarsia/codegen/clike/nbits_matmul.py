@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from intarsia.codegen.clike.dialects.dialect import Dialect
 from intarsia.codegen.clike.schedules import THREADS, Kernel, _extent, _finished
 from intarsia.codegen.clike.storage_types import KINDS, Kind, stored_bits
+from intarsia.codegen.clike.sum_places import sum_indices
 from intarsia.codegen.clike.vec4 import LANES, Fours, apart, is_multiple
 from intarsia.codegen.clike.writer import Block
 from intarsia.codegen.loops.index_expr import ELEMENTWISE, Index, add, follow, linear, operand_indices, regroup, scale
@@ -271,8 +272,6 @@ class _Rows(Fours):
 
     def _store(self, out: str, total: str, block: Block) -> None:
         """The element of the root that comes of the sum at (z, gm, gn)."""
-        from intarsia.codegen.clike.matmul import sum_indices
-
         found = sum_indices(self.root, self.t)
         assert found is not None
         at, self.over_pin = found

@@ -31,6 +31,7 @@ from intarsia.codegen.clike.dialects.dialect import Dialect
 from intarsia.codegen.clike.loop_steps import Write, step_kernel
 from intarsia.codegen.clike.schedules import Kernel
 from intarsia.codegen.clike.storage_types import KINDS, Kind
+from intarsia.codegen.clike.sum_places import sum_indices
 from intarsia.codegen.clike.value_ranges import Range, range_of
 from intarsia.codegen.clike.vendor_libraries import attention, select_calls
 from intarsia.codegen.clike.vendor_libraries.calls import Choice, Libraries
@@ -286,7 +287,7 @@ class Cut:
     def _product_fits(self, t: Tensor, dot: Tensor) -> bool:
         batch = product(dot.shape[:-2])
         assert isinstance(batch, int)
-        return (t is dot or product_schedule.sum_indices(t, dot) is not None) and batch <= self.dialect.limits.groups
+        return (t is dot or sum_indices(t, dot) is not None) and batch <= self.dialect.limits.groups
 
     # --- storing ---
 

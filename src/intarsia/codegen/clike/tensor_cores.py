@@ -21,9 +21,10 @@ holds what is PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16 with floating poin
 from __future__ import annotations
 
 from intarsia.codegen.clike.dialects.dialect import Dialect
-from intarsia.codegen.clike.matmul import Operand, operand, sum_indices
+from intarsia.codegen.clike.matmul import Operand, operand
 from intarsia.codegen.clike.schedules import Kernel, _extent, _finished
 from intarsia.codegen.clike.storage_types import Kind
+from intarsia.codegen.clike.sum_places import sum_indices
 from intarsia.codegen.clike.values import Values
 from intarsia.codegen.clike.writer import Block
 from intarsia.codegen.loops.index_expr import Index, linear, regroup
@@ -94,7 +95,7 @@ def stages_for(dialect: Dialect, nbytes: int, steps: int) -> int:
 
 
 def tensor_kernel(dialect: Dialect, root: Tensor, product: Tensor) -> Kernel:
-    """`root` with the matrix product in it (see `product.sum_indices`). `factor_type` gives a type for it."""
+    """`root` with the matrix product in it (see `sum_places.sum_indices`). `factor_type` gives a type for it."""
     found = sum_indices(root, product)
     dtype = factor_type(dialect, product)
     assert found is not None and dtype is not None

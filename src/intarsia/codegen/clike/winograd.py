@@ -16,6 +16,7 @@ from intarsia.codegen.clike import tensor_cores
 from intarsia.codegen.clike.dialects.dialect import Dialect
 from intarsia.codegen.clike.schedules import THREADS, Kernel, _extent, _finished, _flat, _grid
 from intarsia.codegen.clike.storage_types import Kind
+from intarsia.codegen.clike.sum_places import places_of
 from intarsia.codegen.clike.vec4 import LANES, Fours
 from intarsia.codegen.clike.vendor_libraries.select_calls import Window, window_of
 from intarsia.codegen.clike.writer import Block
@@ -255,6 +256,6 @@ def _output_kernel(
 
 def _places(root: Tensor, dot: Tensor, width: int, column: Index) -> tuple[list[Index], frozenset[int]]:
     """Where in `root` the element of image n, filter m, line oy and this column goes, and the ids of all tensors between."""
-    found = product_schedule.places_of(root, dot, [("v", "n"), ("c", 0), ("v", "m"), ("+", ("*", ("v", "oy"), width), column)])
+    found = places_of(root, dot, [("v", "n"), ("c", 0), ("v", "m"), ("+", ("*", ("v", "oy"), width), column)])
     assert found is not None
     return found
