@@ -35,7 +35,6 @@ FORWARD: dict[tuple[str, str], str] = {
 }
 """(module, imported module) -> why this one import may point forward."""
 CYCLES: dict[frozenset[str], str] = {
-    frozenset(("ep.node_program ep.provider").split()): "to be untied",
     frozenset(
         (
             "providers.cpu.program.autotune providers.cpu.program.bound_plan "

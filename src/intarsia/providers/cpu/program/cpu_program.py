@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.ep.memory_use import PlanMemory, ProgramMemory
-from intarsia.ep.provider import BoundCall, CompileContext, FeedCall, NodeReport, Program, RunContext
+from intarsia.ep.program import BoundCall, FeedCall, NodeReport, PlanMemory, Program, ProgramMemory, RunContext
+from intarsia.ep.provider import CompileContext
 from intarsia.errors import InvalidArgument, NodeFailed
 from intarsia.graph.dims import evaluate, symbols_of
 from intarsia.graph.model import Graph, TensorType, Value
