@@ -1,6 +1,8 @@
 """Limits of time reach the making of a session, and what Python computes of a run."""
 
 import itertools
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from onnx import TensorProto, helper
 
 import intarsia as ort
 from intarsia import progress
+from intarsia.codegen.llvm.compile_workers import Compilers
 from intarsia.graph.dtypes import DType
 from intarsia.graph.load import load
 from intarsia.model import run_timeout
@@ -55,6 +58,31 @@ def test_inference_may_be_stopped() -> None:
     with progress.reported(None, lambda: asked.append(1)):
         infer(load(chain(200)), registry())
     assert len(asked) >= 3
+
+
+def test_a_compilation_may_be_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Who waits for LLVM looks now and then whether the session is still wanted, and ends the processes that compile for it."""
+
+    class Over(Exception):
+        pass
+
+    begun, stopped = threading.Event(), threading.Event()
+
+    def compiled(*_: object) -> bytes:
+        begun.set()
+        assert stopped.wait(60), "nobody stopped the compilation"
+        raise ort.EPFail("it was stopped")
+
+    def check() -> None:
+        if begun.is_set():
+            raise Over
+
+    monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(Compilers, "compiled", compiled)
+    monkeypatch.setattr(Compilers, "stop", lambda *_: stopped.set())
+    with progress.reported(None, check), pytest.raises(Over):
+        ort.InferenceSession(chain(4), providers=["CPUExecutionProvider"])
+    assert stopped.is_set()
 
 
 def test_a_definition_may_be_stopped() -> None:

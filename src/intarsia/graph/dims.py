@@ -464,6 +464,14 @@ def product(dims: Iterable[Dim]) -> Dim:
     return total
 
 
+def row_major_strides(shape: Sequence[Dim]) -> list[Dim]:
+    """For each axis how many elements one step along it passes: the product of the sizes behind it."""
+    strides: list[Dim] = [1]
+    for d in reversed(shape[1:]):
+        strides.append(d * strides[-1] if isinstance(d, Expr) else strides[-1] * d)
+    return strides[: len(shape)][::-1]
+
+
 def evaluate(d: Dim, env: Mapping[str, int]) -> int:
     return d.evaluate(env) if isinstance(d, Expr) else int(d)
 

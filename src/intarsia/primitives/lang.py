@@ -25,6 +25,7 @@ from intarsia.primitives.requirements import require_least as require_least  # n
 from intarsia.primitives.requirements import require_multiple as require_multiple  # noqa: PLC0414 # definitions say `k.require_multiple`
 
 _SHOWN = 24  # characters of a size in a message
+MOST_AXES = 32  # that all of NumPy takes: arrays may have 64 since version 2, iterators still 32
 
 Scalar = int | float | bool | complex
 
@@ -39,6 +40,9 @@ class Tensor:
     __slots__ = ("_order", "args", "attrs", "dtype", "prim", "shape")
 
     def __init__(self, prim: str, args: tuple[Tensor, ...], attrs: tuple[Any, ...], dtype: DType, shape: Shape) -> None:
+        rank = len(shape)
+        if rank > MOST_AXES:  # NumPy says so nearly everywhere; its `take` writes behind a table
+            raise DefinitionError(f"a tensor would have {rank} axes; expected at most {MOST_AXES}, as NumPy's functions do")
         self.prim, self.args, self.attrs, self.dtype, self.shape = prim, args, attrs, dtype, shape
         self._order: tuple[Tensor, ...] | None = None
 

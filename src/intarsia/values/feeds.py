@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.ep.device import DeviceTensor
-from intarsia.ep.program import Awaits
+from intarsia.ep.provider import Awaits
 from intarsia.errors import IntarsiaError, InvalidArgument, OutOfMemory, WrongType, crashed, nearest
 from intarsia.graph.dims import Expr, format_shape
 from intarsia.graph.dtypes import DType
@@ -522,8 +522,8 @@ def _named(dtype: np.dtype) -> str:
 
 
 def _onnx_name(dtype: np.dtype, value: np.ndarray | None = None) -> str:
-    if value is not None and dtype.hasobject and value.size and not isinstance(value.flat[0], (str, bytes)):
-        return f"Python objects such as {type(value.flat[0]).__name__}"
+    if value is not None and dtype.hasobject and value.size and not isinstance(value.item(0), (str, bytes)):
+        return f"Python objects such as {type(value.item(0)).__name__}"
     try:
         return f"tensor({DType.of(dtype.newbyteorder('=')).onnx_name})"
     except TypeError:

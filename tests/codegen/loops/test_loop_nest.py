@@ -15,6 +15,7 @@ pytest.importorskip("llvmlite", reason="loops are compiled with llvmlite")
 from loop_kernels import check_loops, compiled, run_kernel, run_loops
 
 from intarsia.codegen.elementwise.emitter import SUPPORTED_DTYPES, UnsupportedPrimitive
+from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.loops.loop_nest import CHUNK, ROW_CHUNK, unsupported
 from intarsia.graph.dims import Dim, Expr, floordiv, symbol
 from intarsia.graph.dtypes import DType
@@ -490,3 +491,13 @@ def test_places_along_many_axes_are_counted(sizes: tuple[int, ...]) -> None:
         for threads in (1, 2, 3, 7):
             (got,) = run_loops([root], x, y, nthreads=threads, **({} if shape is sizes else env))
             np.testing.assert_array_equal(got, x + y)
+
+
+@pytest.mark.parametrize(("axes", "effort"), [(8, Effort.ALL), (28, Effort.VECTORS)])
+def test_deep_nests_are_compiled_without_passes_for_loops(axes: int, effort: str) -> None:
+    """What these passes take doubles with every loop or two around another."""
+    names = [symbol(f"s{n}") for n in range(axes)]
+    x, odd = k.input(0, F, tuple(names)), list(range(1, axes, 2))
+    assert compiled([k.reduce_sum(x, odd)]).text.effort == effort
+    sizes = [2 if n in (0, 1, axes - 1) else 1 for n in range(axes)]
+    check_loops([k.reduce_sum(x, odd)], [normal(*sizes)], {f"s{n}": d for n, d in enumerate(sizes)})

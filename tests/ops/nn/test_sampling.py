@@ -254,6 +254,18 @@ def test_roi_align_of_version_10_does_not_shift() -> None:
             "padding_mode is 'wrap'; expected zeros",
         ),
         ("GridSample", [floats(1, 1, 2, 2), floats(1, 2, 2, 3)], {}, r"expected \[N, ..., 2\] of rank 4"),
+        (
+            "GridSample",
+            [floats(*[1] * 11), floats(*[1] * 10, 9)],
+            {},
+            "linear interpolation along 9 axes reads 512 elements at each place; expected at most 256",
+        ),
+        (
+            "GridSample",
+            [floats(*[1] * 7), floats(*[1] * 6, 5)],
+            {"mode": "cubic"},
+            "cubic interpolation along 5 axes reads 1024 elements at each place; expected at most 256",
+        ),
         ("AffineGrid", [floats(1, 2, 3), np.array([1, 1, 4])], {}, r"expected \[N, 2, 3\] with 4 or \[N, 3, 4\] with 5"),
         ("RoiAlign", [floats(1, 1, 2, 2), floats(1, 4), np.array([0])], {"mode": "sum"}, "mode is 'sum'; expected avg or max"),
     ],

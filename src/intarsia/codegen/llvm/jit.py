@@ -47,6 +47,7 @@ SYMBOL_PLACEHOLDER = "__SYMBOL__"
 _PACK_HEADER = struct.Struct("<I")
 _PACK_ROW = struct.Struct("<HQ")
 _PACKED = 6  # about, of a text's characters in a byte of what it is packed to
+_CHECKED_SECONDS = 0.1  # after which who waits for a kernel looks whether it still is to
 
 
 @dataclass(frozen=True)
@@ -320,12 +321,21 @@ class Compilation:
                 self._submit(each)
 
     def results(self, kernels: Iterable[KernelText]) -> Iterator[tuple[KernelText, bytes]]:
-        """Each kernel with its machine code, as they are done."""
-        from concurrent.futures import as_completed
+        """Each kernel with its machine code, as they are done.
+
+        Raises:
+            What `progress.check` raises, while one is being compiled.
+        """
+        from concurrent.futures import FIRST_COMPLETED, wait
 
         jobs = {self._codes.get(kernel.key) or self._submit(kernel): kernel for kernel in kernels}
-        for done in as_completed(jobs):
-            yield jobs[done], done.result()
+        waiting = set(jobs)
+        while waiting:
+            done, waiting = wait(waiting, _CHECKED_SECONDS, FIRST_COMPLETED)
+            for job in done:
+                yield jobs[job], job.result()
+            if not done:
+                progress.check()
 
     def _submit(self, kernel: KernelText) -> Future[bytes]:
         from concurrent.futures import Future

@@ -7,10 +7,12 @@ An `Index` is a nested tuple: ("c", n) a number, ("v", name) a loop's variable, 
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
-from intarsia.graph.dims import Dim, Expr, product
+from intarsia.graph.dims import Dim, Expr, row_major_strides
 from intarsia.primitives.lang import BINARY, UNARY, Tensor
 
 ELEMENTWISE = UNARY | BINARY | {"select", "cast", "bitcast"}
@@ -105,8 +107,8 @@ def follow(source: Dim, target: Dim, i: Index) -> Index:
 def linear(indices: Sequence[Index], shape: Sequence[Dim]) -> Index:
     """Row-major offset, as a sum of terms so that each is computed in the loop that changes it."""
     total: Index = ZERO
-    for n, i in enumerate(indices):
-        total = add(total, scale(i, product(shape[n + 1 :])))
+    for i, stride in zip(indices, row_major_strides(shape), strict=True):
+        total = add(total, scale(i, stride))
     return total
 
 
@@ -123,8 +125,7 @@ def regroup(at: Sequence[Index], have: Sequence[Dim], want: Sequence[Dim]) -> li
             i += 1
         i_end, j_end = _same_elements(have, want, i, j)
         offset = linear(at[i:i_end], have[i:i_end])
-        for n in range(j, j_end):
-            inner = product(want[n + 1 : j_end])
+        for n, inner in enumerate(row_major_strides(want[j:j_end]), j):
             part: Index = offset if inner == 1 else ("/", offset, inner)
             out.append(part if n == j else ("%", part, want[n]))
         i, j = i_end, j_end
@@ -133,11 +134,14 @@ def regroup(at: Sequence[Index], have: Sequence[Dim], want: Sequence[Dim]) -> li
 
 def _same_elements(have: Sequence[Dim], want: Sequence[Dim], i: int, j: int) -> tuple[int, int]:
     """Where the fewest axes from `i` and `j` on end that have as many elements on both sides."""
-    left = [product(have[i:end]) for end in range(i + 1, len(have) + 1)]
-    right = [product(want[j:end]) for end in range(j + 1, len(want) + 1)]
-    pairs = ((m, n) for axes in range(len(left) + len(right)) for m in range(axes + 1) if (n := axes - m) < len(right))
-    found = next(((m, n) for m, n in pairs if m < len(left) and left[m] == right[n]), None)
-    return (len(have), len(want)) if found is None else (i + 1 + found[0], j + 1 + found[1])
+    if i < len(have) and have[i] == want[j]:
+        return i + 1, j + 1
+    left, right = (list(itertools.accumulate(sizes, operator.mul)) for sizes in (have[i:], want[j:]))
+    for axes in range(len(left) + len(right) - 1):
+        for m in range(max(axes - len(right) + 1, 0), min(axes + 1, len(left))):
+            if left[m] == right[axes - m]:
+                return i + 1 + m, j + 1 + axes - m
+    return len(have), len(want)
 
 
 def may_miss(index: Index) -> bool:

@@ -30,6 +30,7 @@ from intarsia.codegen.elementwise.emitter import (
 )
 from intarsia.codegen.elementwise.subbyte_types import NARROW
 from intarsia.codegen.llvm import ir_builder
+from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import KernelText, kernel_text
 from intarsia.codegen.llvm.target import Target
 from intarsia.codegen.loops.collapse_axes import collapse
@@ -55,6 +56,7 @@ _TAIL = 8  # elements of the last axes that are written out
 _WRITTEN_ROW = 16  # elements of the longest row that LLVM writes out
 _WRITTEN_OUT = 256  # primitives of all of them together
 _USUAL = 64
+_DEEP = 10  # loops around each other: LLVM's passes for loops take 0.6 s for 8, 4 s for 13 and 25 s for 20 of one kernel
 # What there is of elements that are bytes to be moved or converted.
 _MOVING = frozenset(
     "input scalar table broadcast expand reshape transpose slice pad concat windows take index scatter select cast "
@@ -190,7 +192,9 @@ class _Lowering(InOrder):
         self.entry.branch(work)
         self._wrapper(body)
         text = re.sub(r"^(define .*)$", rf"\1 {self.target.function_attributes}", module.printed(), flags=re.MULTILINE)
-        return LoopKernel(kernel_text(self.prefix, text), self.operands, len(self.roots), self.checked, tuple(self.sizes))
+        effort = Effort.ALL if self.deepest <= _DEEP else Effort.VECTORS
+        kernel = kernel_text(self.prefix, text, effort)
+        return LoopKernel(kernel, self.operands, len(self.roots), self.checked, tuple(self.sizes))
 
     def _wrapper(self, body: ir_builder.Function) -> None:
         main = ir_builder.Function(self.module, ir_builder.FunctionType(ir_builder.VoidType(), [PTR, I64, I64]), "__SYMBOL__")

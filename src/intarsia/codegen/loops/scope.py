@@ -64,6 +64,7 @@ class LoopBuilder:
         self.variables: dict[Index, frozenset[str]] = {}
         self.missed: ir_builder.Value | None = None  # a cell that is not 0 once an index was out of range
         self.vectors = True  # whether iterations of the innermost loops may be computed together
+        self.deepest = 0  # how many loops are around the innermost one, itself counted
 
     def _value(self, t: Tensor, at: list[Index], scope: Scope) -> ir_builder.Value:
         raise NotImplementedError
@@ -93,6 +94,7 @@ class LoopBuilder:
         carried = [b.phi(v.type) for v in initial]
         b.cbranch(b.icmp_unsigned("<", counter, high), inside, after)
         inner = Scope(ir_builder.IRBuilder(inside), scope)
+        self.deepest = max(self.deepest, inner.depth)
         self.loop_variable: ir_builder.Value = counter
         following = body(inner, list(carried))
         step = inner.builder.add(counter, I64(1), flags=("nuw", "nsw"))

@@ -14,7 +14,7 @@ import numpy as np
 
 from intarsia import progress
 from intarsia.errors import IntarsiaError, InvalidGraph, NotImplemented, OutOfMemory
-from intarsia.graph.dims import Expr, fresh_symbol, is_static, product, symbol
+from intarsia.graph.dims import Expr, Shape, fresh_symbol, is_static, product, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.lazy_dataclass import dataclass
@@ -177,12 +177,19 @@ def infer_node(result: Inference, node: Node, registry: Registry, strict: bool =
         result.declared.update(filter(None, node.outputs))
     for name, found in zip(node.outputs, outputs, strict=False):
         if name and found is not None:
-            if isinstance(found, TensorType) and any(isinstance(d, int) and d >= _MOST_SIZE for d in found.shape or ()):
-                where = f"node {node.name!r} ({node.qualified_op})"
-                raise InvalidGraph(f"{where}: {name!r} would have 2^63 elements or more along an axis: sizes are int64")
+            if isinstance(found, TensorType) and found.shape:
+                _check_shape(node, name, found.shape)
             result.types[name] = found
         elif name:
             _declare_one(result, name)
+
+
+def _check_shape(node: Node, name: str, shape: Shape) -> None:
+    where = f"node {node.name!r} ({node.qualified_op})"
+    if any(isinstance(d, int) and d >= _MOST_SIZE for d in shape):
+        raise InvalidGraph(f"{where}: {name!r} would have 2^63 elements or more along an axis: sizes are int64")
+    if len(shape) > k.MOST_AXES:
+        raise InvalidGraph(f"{where}: {name!r} would have {len(shape)} axes; expected at most {k.MOST_AXES}")
 
 
 def _types_of_known_rank(result: Inference, node: Node) -> list[ValueType | None] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 from intarsia.graph.dims import Dim, floordiv, product
@@ -17,6 +18,7 @@ from intarsia.primitives import lang as k
 Ints = Sequence[int]
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 _CUBIC = -0.75
+_MOST_CORNERS = 256  # elements that are read for each place: linear in 8 axes, cubic in 4
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,10 @@ def sample(
     if mode == "linear":
         places = [b.place(p) for p, b in zip(places, borders, strict=True)]
     taps = [_taps(p, b, mode) for p, b in zip(places, borders, strict=True)]
+    corners = math.prod(map(len, taps))
+    if corners > _MOST_CORNERS:
+        said = f"{mode} interpolation along {len(taps)} axes reads {corners} elements at each place"
+        raise k.DefinitionError(f"{said}; expected at most {_MOST_CORNERS}")
     total: k.Tensor | None = None
     for corner in itertools.product(*taps):
         value = k.index(x, [*lead, *(i for i, _ in corner), *behind])
