@@ -35,15 +35,6 @@ FORWARD: dict[tuple[str, str], str] = {
 }
 """(module, imported module) -> why this one import may point forward."""
 CYCLES: dict[frozenset[str], str] = {
-    frozenset(("ep.node_program ep.provider").split()): "to be untied",
-    frozenset(
-        (
-            "providers.cpu.program.autotune providers.cpu.program.bound_plan "
-            "providers.cpu.program.calls.dynamic_call_list providers.cpu.program.calls.host_steps "
-            "providers.cpu.program.cpu_program providers.cpu.program.loops.dynamic_loop_run "
-            "providers.cpu.program.loops.subgraph_programs"
-        ).split()
-    ): "to be untied",
     frozenset(
         (
             "model.builder model.load_and_optimize model.shape_specialization model.untrusted sandbox.remote_session "

@@ -123,7 +123,7 @@ NEEDED_OF = {
     "codegen": "cores",
     "codegen.llvm": "executable_memory linked_image target",
     "device": "memory",
-    "ep": "arena capability device memory_use provider",
+    "ep": "arena capability device program provider",
     "graph": "dims dtypes model",
     "graph.formats": "mapped_arrays",
     "machine": "version amx_permission fork_safety resources windows_files",

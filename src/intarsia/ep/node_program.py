@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from intarsia.ep.capability import KernelEntry
 from intarsia.ep.device import detached
-from intarsia.ep.provider import CURRENT_RUN, ExecutionProvider, NodeReport, Program, RunContext
+from intarsia.ep.program import NodeReport, Program, RunContext
 from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.model import Graph, Node
+from intarsia.run_status import CURRENT_RUN
+
+if TYPE_CHECKING:
+    from intarsia.ep.provider import ExecutionProvider
 
 NodeFunction = Callable[[Node, Sequence[Any]], Sequence[Any]]
 

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import functools
 import warnings
-from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from intarsia.ep.arena import Arena
 from intarsia.ep.capability import ComputeCapability, Kernel, KernelEntry, KernelLookup, KernelRegistry, Support
 from intarsia.ep.device import HOST, Allocator, DataTransfer, Device, DeviceTensor, HostAllocator
-from intarsia.ep.memory_use import PlanMemory, ProgramMemory
-from intarsia.errors import EPFail, Fail, RunTimeout
+from intarsia.ep.program import BoundCall, NodeReport, Program, RunContext
+from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node
 from intarsia.lazy_dataclass import dataclass
-from intarsia.run_status import CURRENT_RUN, UNLIMITED_TRIPS
+from intarsia.run_status import CURRENT_RUN
 
 if TYPE_CHECKING:
     from intarsia.partition.partition import Partition
@@ -87,95 +86,6 @@ class CompileContext:
     parallel: bool = False
 
 
-class RunContext:
-    """One call of `run`: the caller's wish to stop, and its run configuration entries.
-
-    Attributes:
-        options: the caller's `RunOptions`, or None.
-        config: its configuration entries.
-        flag: of `run_status.new_flag`: another thread sets it to stop the run; programs may watch it without the interpreter.
-        timeout: seconds after which the run is stopped, where the caller gave a limit.
-        trips: how many trips of loops the run may have, and the setting that says so; None: any number.
-    """
-
-    __slots__ = ("config", "flag", "options", "timeout", "trips")
-
-    def __init__(
-        self,
-        options: Any = None,
-        config: Mapping[str, str] | None = None,
-        flag: array[int] | None = None,
-        timeout: float | None = None,
-        trips: tuple[int, str] | None = None,
-    ) -> None:
-        self.options = options
-        self.config: Mapping[str, str] = config if config is not None else {}
-        self.flag, self.timeout, self.trips = flag, timeout, trips
-
-    @property
-    def terminated(self) -> bool:
-        return (self.flag is not None and self.flag[0] != 0) or (self.options is not None and bool(self.options.terminate))
-
-    @property
-    def flag_address(self) -> int:
-        """Address of `flag`; 0 where there is none."""
-        return self.flag.buffer_info()[0] if self.flag is not None else 0
-
-    def check(self) -> None:
-        """Raise Fail where the caller set `RunOptions.terminate` or the time is over; long programs call it now and then."""
-        if self.terminated:
-            raise self.stopped()
-
-    def count_trips(self, count: int = 1) -> None:
-        """So many trips of loops more are about to be run, or were run.
-
-        Raises:
-            Fail: they are more than the run may have.
-        """
-        if self.trips is not None and self.flag is not None:
-            self.flag[1] -= count
-            if self.flag[1] < 0:
-                raise self.stopped()
-
-    @property
-    def trips_left(self) -> int:
-        """How many trips of loops the run may still have."""
-        return self.flag[1] if self.trips is not None and self.flag is not None else UNLIMITED_TRIPS
-
-    def stopped(self) -> Fail:
-        """The error of a run that was stopped."""
-        if self.trips is not None and self.trips_left < 0:
-            most, setting = self.trips
-            return Fail(
-                f"the run was stopped: its loops (Loop, Scan, and steps of searches) would have more than {most:,} trips "
-                f"together ({setting!r})"
-            )
-        asked = self.options is not None and bool(self.options.terminate)
-        if self.timeout is not None and not asked:
-            return RunTimeout(f"the run took longer than its timeout of {self.timeout:g} s and was stopped")
-        return Fail("the run was stopped: Exiting due to terminate flag being set to true.")
-
-
-@dataclass(frozen=True)
-class NodeReport:
-    """How a program runs one node of its graph.
-
-    Attributes:
-        output: the node's first named output, which identifies it.
-        kind: "compiled" (machine code or a vendor's compiler), "host" (a function on NumPy arrays), "view" (no work at
-            run time) or "folded" (computed when the model was compiled).
-        kernel: name of the kernel or fused group that contains it.
-        reason: why it is not compiled, where it is not.
-        declined: libraries that the provider might have used for it -> why it did not.
-    """
-
-    output: str
-    kind: str
-    kernel: str = ""
-    reason: str = ""
-    declined: Mapping[str, Support] = field(default_factory=dict)
-
-
 class NotSaved(Exception):
     """A program cannot be kept in the cache; says why.
 
@@ -197,105 +107,6 @@ class SavedProgram:
     head: bytes
     parts: Sequence[bytes | memoryview] = ()
     scattered_nbytes: int = 0
-
-
-Awaits: TypeAlias = Callable[[tuple["tuple[int, ...] | None", ...]], bool]  # see `Program.awaits`
-FeedCall: TypeAlias = Callable[[dict[str, Any]], "list[Any] | None"]  # see `Program.feed_call`
-AgainCall: TypeAlias = Callable[[object], "bool | None"]  # see `BoundCall.again`
-
-
-class BoundCall:
-    """A program tied to arrays in host memory: each call reads its inputs there and writes its outputs there.
-
-    It serves one run at a time; `rebind` and `retarget` replace one array by another of the same type and shape.
-
-    Attributes:
-        again: a function that runs it as the last call did, with results in the same memory, in less time: True, or None where
-            it did nothing or something went wrong. None: there is no such function.
-    """
-
-    again: AgainCall | None = None
-
-    def __call__(self) -> list[Any] | None:
-        """Run; returns the outputs, or None where another thread is running this call. Outputs without a target are in memory
-        that the next run writes again, unless `renew` is called."""
-        raise NotImplementedError(f"{type(self).__name__}.__call__")
-
-    def renew(self) -> None:
-        """Let the next run write outputs without a target into new memory: somebody has those of the last one."""
-        raise NotImplementedError(f"{type(self).__name__}.renew")
-
-    def rebind(self, index: int, value: Any) -> bool:
-        """Read input number `index` from `value` from now on; False where that cannot be."""
-        return False
-
-    def retarget(self, index: int, target: np.ndarray | None) -> bool:
-        """Write output number `index` (of those asked for) into `target` (None: new memory); False where that cannot be."""
-        return False
-
-
-class Program:
-    """A compiled part of a graph: shared by all callers, safe to run from several threads at once.
-
-    `run` gets one value per name in `inputs` and returns one per name in `outputs`, all in the memory of the provider's
-    device. On the host, inputs are C-contiguous arrays in native byte order, and results are the caller's own: they share
-    no memory with inputs, constants or each other. `run` may be called with no context, which means one that never stops.
-    """
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-    def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
-        """Compute the outputs from the inputs, both in the order of their names; `run` says what the caller asked of it."""
-        raise NotImplementedError(f"{type(self).__name__}.run")
-
-    def run_into(self, inputs: Sequence[Any], targets: Mapping[str, np.ndarray | None]) -> list[Any] | None:
-        """As `run`, with each output written into its target (None: new memory), which is then the result. None, and nothing
-        done, where a target is of another type or shape, or lies in memory that the run reads otherwise than it may."""
-        return None
-
-    def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
-        """A call on fixed memory: `inputs` are arrays that `run` would take, `targets` where to write the outputs asked for
-        (None: new memory in each run). None where the program has nothing faster than `run` for them."""
-        return None
-
-    def feed_call(self, inputs: Sequence[Any]) -> FeedCall | None:
-        """A function that takes a dict of inputs and gives what `run` would, in less time, for inputs of types and shapes
-        with which there was a run, as these; it gives None for all others, or where it is at work in another thread. None
-        where the program has no such function."""
-        return None
-
-    def open_call(self) -> FeedCall | None:
-        """As `feed_call` for inputs of all shapes with which there was a run, or for which one is prepared (`awaits`)."""
-        return None
-
-    def awaits(self, shapes: tuple[tuple[int, ...] | None, ...]) -> bool:
-        """Whether it has prepared a run on inputs of these shapes (None: no array), which are known to fit."""
-        return False
-
-    def memory(self) -> ProgramMemory | None:
-        """What it holds in memory; None where the provider does not say."""
-        return None
-
-    def predicted_memory(self, shapes: Sequence[Sequence[int] | None]) -> PlanMemory | None:
-        """What a run on inputs of these shapes (None: not known) would need; None where the provider does not say."""
-        return None
-
-    def trim(self) -> int:
-        """Free memory that no run uses; returns bytes freed."""
-        return 0
-
-    def describe(self, stage: str = "program") -> str:
-        """The program as text at one stage of its compilation ("" for a stage it does not have)."""
-        return ""
-
-    def nodes(self) -> list[NodeReport]:
-        """How each node runs, as far as the provider can say."""
-        return []
-
-    def remarks(self) -> list[str]:
-        """What people should know of how its runs went, one line each."""
-        return []
 
 
 @dataclass(frozen=True)

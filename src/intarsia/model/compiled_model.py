@@ -17,7 +17,8 @@ import numpy as np
 from intarsia import progress
 from intarsia.device.memory import taken_from_device
 from intarsia.ep.device import HOST, DeviceTensor, detached
-from intarsia.ep.provider import Awaits, BoundCall, CompileContext, ExecutionProvider, FeedCall, Program, RunContext
+from intarsia.ep.program import Awaits, BoundCall, FeedCall, Program, RunContext
+from intarsia.ep.provider import CompileContext, ExecutionProvider
 from intarsia.errors import EPFail, IntarsiaError, ModelRequiresCompilation, OutOfMemory, check_outputs, crashed
 from intarsia.graph.model import Graph
 from intarsia.lazy_dataclass import dataclass

@@ -9,7 +9,7 @@ import numpy as np
 
 from intarsia.device.memory import taken_from_device
 from intarsia.ep.device import DeviceTensor
-from intarsia.ep.provider import BoundCall, FeedCall, Program, RunContext
+from intarsia.ep.program import BoundCall, FeedCall, Program, RunContext
 from intarsia.errors import check_outputs
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from intarsia.ep.arena import ArenaStatistics
-from intarsia.ep.memory_use import PlanMemory, ProgramMemory
+from intarsia.ep.program import PlanMemory, ProgramMemory
 from intarsia.ep.provider import Program
 from intarsia.errors import InvalidArgument, nearest
 from intarsia.graph.dims import Expr, symbols_of

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from intarsia.ep.provider import AgainCall, FeedCall
+from intarsia.ep.program import AgainCall, FeedCall
 from intarsia.plan.array_address import address_of
 from intarsia.plan.result_pool import Lend, ResultMemory, memory
 from intarsia.runtime import holders, interpreter

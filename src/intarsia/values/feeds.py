@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.ep.device import DeviceTensor
-from intarsia.ep.provider import Awaits
+from intarsia.ep.program import Awaits
 from intarsia.errors import IntarsiaError, InvalidArgument, OutOfMemory, WrongType, crashed, nearest
 from intarsia.graph.dims import Expr, format_shape
 from intarsia.graph.dtypes import DType

@@ -26,9 +26,14 @@ from intarsia.providers.cpu.kernels.common.schedule import Schedules, Template
 
 if TYPE_CHECKING:
     from intarsia.codegen.llvm.target import Target
+    from intarsia.ep.program import Program
     from intarsia.ep.provider import CompileContext
     from intarsia.ops.framework.registry import Registry
+    from intarsia.providers.cpu.executable import Executable
     from intarsia.providers.cpu.lowering.fuse import Grouping
+    from intarsia.providers.cpu.lowering.lower import Lowered
+
+    ProgramMaker = Callable[[Executable, dict[str, int], CompileContext, Target, Lowered], Program]
 
 KEY = "session.schedule_budget_ms"
 _SHAPES = 24  # at most so many are looked at, the heaviest first
@@ -45,11 +50,15 @@ def budget_ms(context: CompileContext) -> int:
 
 @dataclass(frozen=True)
 class Chooser:
-    """Times candidates; called with what a graph was grouped into, it returns the schedules chosen, by key."""
+    """Times candidates; called with what a graph was grouped into, it returns the schedules chosen, by key.
+
+    `make`: of kernels that are loaded, a program that runs.
+    """
 
     registry: Registry
     context: CompileContext
     target: Target
+    make: ProgramMaker
 
     def __call__(self, grouping: Grouping, graph: Graph) -> Mapping[str, str]:
         weight: dict[str, int] = {}
@@ -108,13 +117,12 @@ class Chooser:
         """The node as a program of its own, run once."""
         from intarsia.codegen.llvm.jit import get_engine
         from intarsia.providers.cpu.lowering.lower import lower_graph
-        from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
         graph, x = _one_node(template)
         context = replace(self.context, config={**self.context.config, KEY: "0"}, on_step=None)
         lowered = lower_graph(graph, self.registry, self.target, context.config, choices=choices)
         addresses = get_engine(self.target).load(list(lowered.executable.kernels().values()))
-        program = CpuProgram(lowered.executable, addresses, context, self.target, lowered)
+        program = self.make(lowered.executable, addresses, context, self.target, lowered)
         program.run([x])
         return lambda: program.run([x])
 

@@ -17,7 +17,7 @@ from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Un
 from intarsia.providers.cpu.program.calls.call_list import line_of, view_shape
 
 if TYPE_CHECKING:
-    from intarsia.ep.provider import FeedCall, RunContext
+    from intarsia.ep.program import FeedCall, RunContext
     from intarsia.ops.framework.evaluate import Evaluate
     from intarsia.providers.cpu.program.calls.dynamic_call_list import SizedLine
     from intarsia.providers.cpu.program.cpu_program import CpuProgram

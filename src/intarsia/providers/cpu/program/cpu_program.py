@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.ep.memory_use import PlanMemory, ProgramMemory
-from intarsia.ep.provider import BoundCall, CompileContext, FeedCall, NodeReport, Program, RunContext
+from intarsia.ep.program import BoundCall, FeedCall, NodeReport, PlanMemory, Program, ProgramMemory, RunContext
+from intarsia.ep.provider import CompileContext
 from intarsia.errors import InvalidArgument, NodeFailed
 from intarsia.graph.dims import evaluate, symbols_of
 from intarsia.graph.model import Graph, TensorType, Value
@@ -129,7 +129,7 @@ class CpuProgram(Program):
         target = replace(target or Target.host(), ordered=context.deterministic)
         choices: Any = {}
         if autotune.budget_ms(context):
-            choices = autotune.Chooser(registry, context, target)
+            choices = autotune.Chooser(registry, context, target, cls)
         else:
             graph = with_open_batch(graph, registry) or graph
         engine = get_engine(target)
@@ -146,6 +146,16 @@ class CpuProgram(Program):
                 kernels.append(native)
             addresses = engine.load(kernels, compilation=compilation) if kernels else {}
         return cls(lowered.executable, addresses, context, target, lowered)
+
+    def compile_body(self, graph: Graph) -> CpuProgram:
+        """A body of control flow as a program that goes on with its results in this one."""
+        program = CpuProgram.compile(graph, self.registry, self.context, self.target, body=True)
+        program.inner = True
+        return program
+
+    def inner_program(self, executable: Executable) -> CpuProgram:
+        """What was lowered and compiled with this program, as a program of its own."""
+        return CpuProgram(executable, self._addresses, self.context, self.target)
 
     def share(self, context: CompileContext) -> CpuProgram | None:
         """A program for another session that shares code and weights with this one, and nothing of its runs."""

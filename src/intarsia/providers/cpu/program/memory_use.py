@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.ep.memory_use import PlanMemory, ProgramMemory
+from intarsia.ep.program import PlanMemory, ProgramMemory
 from intarsia.plan.bound_segment import BoundSegment
 from intarsia.plan.segment import Segment
 from intarsia.providers.cpu.executable import Unit

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia.ep.provider import FeedCall
+from intarsia.ep.program import FeedCall
 from intarsia.graph.dims import Dim, Expr, evaluate
 from intarsia.graph.model import TensorType
 from intarsia.plan.bound_segment import BoundSegment

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia.ep.provider import FeedCall
+from intarsia.ep.program import FeedCall
 from intarsia.graph.dtypes import DType
 from intarsia.runtime.feed_call import Place, feed_call
 

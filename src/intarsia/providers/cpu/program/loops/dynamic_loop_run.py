@@ -90,10 +90,8 @@ class LoopProgram:
     """A `LoopStep` made ready: its body as a program, and batches of trips by sizes. Any number of threads may run it."""
 
     def __init__(self, owner: CpuProgram, step: LoopStep) -> None:
-        from intarsia.providers.cpu.program.cpu_program import CpuProgram
-
         self.step, self.node = step, step.node
-        self.body = CpuProgram(step.body, owner._addresses, owner.context, owner.target)
+        self.body = owner.inner_program(step.body)
         (self.segment,) = step.body.segments()
         self.is_loop = step.node.op_type == "Loop"
         self.states = len(step.carried)

@@ -49,8 +49,6 @@ class Recent:
 
 
 def _found(owner: CpuProgram, graph: Graph, given: Sequence[Any], captured: Mapping[str, Any]) -> tuple[CpuProgram, list[str]]:
-    from intarsia.providers.cpu.program.cpu_program import CpuProgram
-
     assert owner.lowered is not None  # a program with subgraphs is not kept in the cache
     around = owner.lowered.graph
     constants = around.constants
@@ -68,8 +66,7 @@ def _found(owner: CpuProgram, graph: Graph, given: Sequence[Any], captured: Mapp
         inner.constants.update((n, constants[n]) for n in graph.captured_names() if n in constants)
         named = [*(v.name for v in graph.inputs), *names]
         inner.inputs = [Value(n, _type_of(n, v)) for n, v in zip(named, values, strict=True)]
-        program = CpuProgram.compile(inner, owner.registry, owner.context, owner.target, body=True)
-        program.inner = True
+        program = owner.compile_body(inner)
         owner._bodies[key] = (graph, program)  # the graph is kept, so that its id stays its own
     return program, names
 
