@@ -14,8 +14,9 @@ from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common import pack_b
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.units import EMULATED, TILES, VECTORS
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel, vnni_layout
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import EMULATED, TILES, VECTORS, GemmSpec, Operand
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import strip_rows, word_micro_text, word_text, word_tile
 from intarsia.providers.cpu.kernels.matmul.vnni_layout import Rows
 

@@ -14,7 +14,7 @@ from intarsia.errors import InvalidArgument
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.machine.amx_permission import refusal
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import EMULATED, TILE_UNITS, TILES, VECTORS
+from intarsia.providers.cpu.kernels.common.units import EMULATED, TILE_UNITS, TILES, VECTORS
 
 KEY = "session.arithmetic"
 UNIT_KEY = "session.matrix_unit"

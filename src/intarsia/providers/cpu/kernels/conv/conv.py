@@ -23,6 +23,7 @@ from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micr
 from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
 from intarsia.providers.cpu.kernels.common.precision import asked, in_halves, pair_unit
 from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Schedules, Workspace
+from intarsia.providers.cpu.kernels.common.units import TILE_UNITS
 from intarsia.providers.cpu.kernels.conv import few_output_channels_kernel, implicit_gemm, line_buffer_kernel, pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
 from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
@@ -368,7 +369,7 @@ class Convolution(Filtered):
             return None
         assert x is not None
         if not self._is_pointwise(kernel):
-            if not unit or unit not in gemm_kernel.TILE_UNITS and self._chosen_outputs(kernel, target, workspace) is not None:
+            if not unit or unit not in TILE_UNITS and self._chosen_outputs(kernel, target, workspace) is not None:
                 return None  # Winograd's float32 is as fast as pairs in vectors
             return window_steps(
                 target, workspace, epilogue, operands, out, unit=unit, dtype=DType.FLOAT, geometry=self.geometry(kernel),

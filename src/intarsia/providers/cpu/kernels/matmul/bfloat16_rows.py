@@ -30,6 +30,7 @@ from intarsia.providers.cpu.kernels.common.microkernel import Tile, product_tile
 from intarsia.providers.cpu.kernels.common.pack_b import in_16_bits
 from intarsia.providers.cpu.kernels.common.precision import described_unit, pair_unit
 from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace, forms_of
+from intarsia.providers.cpu.kernels.common.units import VECTORS
 from intarsia.providers.cpu.kernels.conv import implicit_gemm
 from intarsia.providers.cpu.kernels.conv.pad_bfloat16 import pair_border_args, pair_border_text
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel, vnni_layout
@@ -41,7 +42,7 @@ from intarsia.providers.cpu.kernels.matmul.vnni_layout import LINE_WORDS, Rows
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.conv.window_geometry import Geometry
 
-SAID = described_unit(gemm_kernel.VECTORS, DType.FLOAT)
+SAID = described_unit(VECTORS, DType.FLOAT)
 _LARGEST = np.float32(3.3895314e38)  # of bfloat16
 _ROUNDED_AT_ONCE = 1024  # words
 _SERIAL_NUMBERS = 8192  # rounding fewer is not worth waking other threads for
@@ -49,7 +50,7 @@ _SERIAL_NUMBERS = 8192  # rounding fewer is not worth waking other threads for
 
 def reads_rows(config: Mapping[str, str], target: Target) -> bool:
     """Whether products in bfloat16 are asked for, and read their rows where they lie."""
-    return target.halves_vectors and pair_unit(config, target) == gemm_kernel.VECTORS
+    return target.halves_vectors and pair_unit(config, target) == VECTORS
 
 
 def pays_in_rows(config: Mapping[str, str], target: Target, m: Dim, n: int, depth: int) -> bool:

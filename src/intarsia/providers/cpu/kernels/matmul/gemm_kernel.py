@@ -56,11 +56,6 @@ _FIELDS = (
     "claims tail piece"
 ).split()
 ARGUMENTS = {name: i for i, name in enumerate(_FIELDS)}
-VECTORS, TILES, EMULATED = "avx512_bf16", "amx", "amx_emulated"  # what multiplies words (`word_gemm`)
-TILE_UNITS = (TILES, EMULATED)
-# Words that a unit multiplies in the time of a float32 multiply-add: a product of tiles is 16^3 in 16 cycles, in which two
-# units of AVX-512 do 512; VDPBF16PS does 16 in the place of 16, where it is used.
-WORDS_IN_TIME = {"": 1, VECTORS: 1, TILES: 8, EMULATED: 8}
 _OPERAND_FIELDS = 6  # address, bytes between rows, lines, images, batch0, batch1
 
 
@@ -80,8 +75,8 @@ class GemmSpec:
             micro-kernel that widens them, for `many_rows` panels are widened where that pays (`widens_panels`). INT8, of INT32:
             A and B are multiplied as pairs of 16-bit integers (`byte_words`).
         halves: whether A and B are packed by `half_tiles`, for products in float16.
-        unit: what multiplies 32-bit words of A and B that are packed by `strips`: a key of `WORDS_IN_TIME`. With "blocks",
-            VECTORS: panels of B become words of two bfloat16, as elements of A are; `k` counts them.
+        unit: what multiplies 32-bit words of A and B that are packed by `strips`: a key of `units.WORDS_IN_TIME`. With
+            "blocks", VECTORS: panels of B become words of two bfloat16, as elements of A are; `k` counts them.
         ends: whether the micro-kernel finishes sums where it can (`ending`).
     """
 

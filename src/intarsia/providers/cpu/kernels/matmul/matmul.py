@@ -31,11 +31,11 @@ from intarsia.providers.cpu.kernels.common.precision import (
     stored_type,
 )
 from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Schedules, Template, Workspace, forms_of, tensor_types
+from intarsia.providers.cpu.kernels.common.units import VECTORS
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel as template
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import pays_in_rows, row_steps
 from intarsia.providers.cpu.kernels.matmul.float16 import half_steps
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import VECTORS
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.kernels.matmul.pack_a import pack_tiles_args, pack_tiles_text
 from intarsia.providers.cpu.kernels.matmul.strassen import may_pay, strassen_step

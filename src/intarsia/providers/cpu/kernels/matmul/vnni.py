@@ -20,9 +20,10 @@ from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.pack_b import in_16_bits
 from intarsia.providers.cpu.kernels.common.precision import UNIT_NAMES, described_unit
 from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace, forms_of
+from intarsia.providers.cpu.kernels.common.units import WORDS_IN_TIME
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul import vnni_layout
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import WORDS_IN_TIME, GemmSpec
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import strip_rows, word_micro_text, word_text, word_tile
 from intarsia.providers.cpu.kernels.matmul.vnni_layout import Rows

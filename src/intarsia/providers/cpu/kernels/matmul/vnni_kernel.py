@@ -41,7 +41,8 @@ from intarsia.providers.cpu.kernels.common.microkernel import (
     product_tile,
     tiled_rows,
 )
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import EMULATED, VECTORS, GemmSpec
+from intarsia.providers.cpu.kernels.common.units import EMULATED, VECTORS
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.packed_a_kernel import TiledGemm
 from intarsia.providers.cpu.kernels.matmul.vnni_layout import LINE_NBYTES, LINE_WORDS
 

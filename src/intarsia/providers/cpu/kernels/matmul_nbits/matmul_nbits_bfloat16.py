@@ -16,6 +16,7 @@ from intarsia.plan.step import Argument, Arguments, Below, Sizes, Step, form_of
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace
+from intarsia.providers.cpu.kernels.common.units import VECTORS
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import SAID, PairProduct, rounded, zero_tap
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, shares
@@ -36,7 +37,7 @@ def block_pair_steps(
         source: the buffer of A, float32; `right` that of B's panels of blocks for `tile`.
     """
     before, a = rounded(target, workspace, source, DType.FLOAT, m * k)
-    spec = gemm_kernel.GemmSpec(DType.FLOAT, "blocks", epilogue, form, tile=tile, unit=gemm_kernel.VECTORS)
+    spec = gemm_kernel.GemmSpec(DType.FLOAT, "blocks", epilogue, form, tile=tile, unit=VECTORS)
     micro, zero = pair_rows_text(tile, target), zero_tap(workspace)
     made = PairProduct(spec, target, micro.symbol, a, right, out, zero, m, n, k // 2, tuple(operands))
     step = Step(
