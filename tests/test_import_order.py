@@ -28,9 +28,6 @@ ORDER = (
 OLD_NAMES = {"operators", "partition.provider"}  # of what is elsewhere now; they go with version 0.3
 FORWARD: dict[tuple[str, str], str] = {
     ("model.untrusted", "sandbox.remote_session"): "a session that is made chooses there whether it is one in a process apart",
-    ("providers.cpu.kernels.matmul_nbits.matmul_nbits", "providers.cpu.legalize.qdq_to_nbits"): "to be untied",
-    ("providers.cpu.kernels.moe.expert_matmul", "providers.cpu.legalize.decompose_moe"): "to be untied",
-    ("providers.cpu.kernels.moe.expert_matmul", "providers.cpu.legalize.qdq_to_nbits"): "to be untied",
 }
 """(module, imported module) -> why this one import may point forward."""
 CYCLES: dict[frozenset[str], str] = {

@@ -16,6 +16,7 @@ from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.ops.contrib.moe import DOMAIN
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.internal.moe_steps import DOMAIN as PARTS
+from intarsia.providers.cpu.kernels.moe.storage import block_size
 
 _PLAIN = ("relu", "gelu", "silu", "identity")
 _SLOTS = {  # of a layer's weights, bias, scales, zero points and scale of the whole among the inputs
@@ -44,19 +45,6 @@ def mixtures_apart(inference: Inference) -> Graph | None:
 
 def _is_mixture(node: Node) -> bool:
     return node.domain == DOMAIN and node.op_type in _SLOTS and len(node.inputs) > 4
-
-
-def block_size(depth: int, blocks: int, bits: int) -> int | None:
-    """Numbers of a block of a matrix of this depth, as the kernel counts them; None where its words do not hold blocks."""
-    if blocks == 1:
-        return -(-depth // 8) * 8
-    size, rest = divmod(depth, blocks)
-    return None if rest or size % (32 // stored_bits(bits)) else size
-
-
-def stored_bits(bits: int) -> int:
-    """Numbers of 2 bits are stored in 4."""
-    return max(bits, 4)
 
 
 class _Layer:

@@ -9,6 +9,7 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Node
 from intarsia.lazy_dataclass import dataclass
+from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import are_finite
 
 _BITS = {DType.UINT8: 8, DType.INT8: 8, DType.UINT4: 4, DType.INT4: 4}
 
@@ -79,11 +80,6 @@ class StoredBlocks:
         if values.ndim == 2:
             return np.ascontiguousarray(values.T)
         return np.ascontiguousarray(np.broadcast_to(values.reshape(-1, 1), (self.columns, blocks)))
-
-
-def are_finite(scales: Constant) -> bool:
-    """Whether kernels that scale sums of a block may have these: an infinite scale makes NaN of the zeros that sums hide."""
-    return bool(np.isfinite(scales.numpy()).all())
 
 
 def stored_blocks(node: Node, constants: Mapping[str, Constant]) -> StoredBlocks | None:

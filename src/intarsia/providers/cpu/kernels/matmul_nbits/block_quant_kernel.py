@@ -20,6 +20,7 @@ from intarsia.codegen.llvm.jit import SYMBOL_PLACEHOLDER, KernelText
 from intarsia.codegen.llvm.memoized_kernel import kept
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Constant
 from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, switched
 from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
@@ -64,6 +65,11 @@ class BlockFormat:
     def _words(self, k: int) -> int:
         whole, rest = divmod(k, self.size)
         return whole * -(-self.size // self.each) + -(-rest // self.each)
+
+
+def are_finite(scales: Constant) -> bool:
+    """Whether kernels that scale sums of a block may have these: an infinite scale makes NaN of the zeros that sums hide."""
+    return bool(np.isfinite(scales.numpy()).all())
 
 
 def pack_blocks(

@@ -30,8 +30,7 @@ from intarsia.providers.cpu.kernels.matmul.matmul import MatMul
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.kernels.matmul.pack_a import pack_tiles_args, pack_tiles_text
 from intarsia.providers.cpu.kernels.matmul_nbits import block_quant_int8, block_quant_packed_a, matmul_nbits_bfloat16
-from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat, pack_blocks
-from intarsia.providers.cpu.legalize.qdq_to_nbits import are_finite
+from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat, are_finite, pack_blocks
 
 _B, _SCALES, _ZEROS, _GROUPS, _BIAS = 1, 2, 3, 4, 5
 _PAIRS_OF_A = 3  # the accuracy_level that lets A be rounded to bfloat16

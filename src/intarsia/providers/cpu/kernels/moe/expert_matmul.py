@@ -21,10 +21,9 @@ from intarsia.providers.cpu.kernels.common.microkernel import Tile, micro_text, 
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix
 from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
-from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat, pack_blocks
+from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat, are_finite, pack_blocks
 from intarsia.providers.cpu.kernels.moe import expert_kernels as template
-from intarsia.providers.cpu.legalize.decompose_moe import block_size, stored_bits
-from intarsia.providers.cpu.legalize.qdq_to_nbits import are_finite
+from intarsia.providers.cpu.kernels.moe.storage import block_size, stored_bits
 
 _SERIAL_PRODUCTS = 100_000  # as for other products
 _ROWS, _STARTS, _WEIGHTS, _BIAS, _SCALES, _ZEROS, _WHOLE = range(7)
