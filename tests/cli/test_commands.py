@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -86,6 +87,15 @@ def test_dump_every_stage(stage: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert "has nothing to show" not in text
     assert main(["dump", MODEL, "--stage", stage, "-o", str(tmp_path / "text")]) == 0
     assert (tmp_path / "text").stat().st_size > 0
+
+
+def test_dump_names_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dump", MODEL, "-s", "legalized"]) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"# assign_channels_last  1 time   \d+ -> \d+ nodes  \d+\.\d ms", first)
+    entry = "optimization.disable_specified_optimizers=assign_channels_last"
+    assert main(["dump", MODEL, "-s", "legalized", "--config", entry]) == 0
+    assert "assign_channels_last" not in capsys.readouterr().out
 
 
 def test_bench_beside_onnxruntime(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,7 +50,7 @@ LISTINGS = {
     "custom-operators.md": 6,
     "cli.md": 1,
     "caching.md": 5,
-    "debugging.md": 11,
+    "debugging.md": 12,
     "quickstart.md": 3,
     "io-binding.md": 2,
     "threads.md": 3,

@@ -186,6 +186,19 @@ def test_other_options_are_another_entry(model_file: Path, change: Callable[[ort
     assert is_warm(ort.InferenceSession(model_file, options))
 
 
+def test_passes_that_are_left_out_are_another_entry(model_file: Path) -> None:
+    ort.InferenceSession(model_file)
+    for warm in (False, True):
+        options = ort.SessionOptions()
+        options.add_session_config_entry("optimization.disable_specified_optimizers", "assign_channels_last")
+        by_entry = ort.InferenceSession(model_file, options)
+        by_argument = ort.InferenceSession(model_file, disabled_optimizers=["assign_channels_last"])
+        other = ort.InferenceSession(model_file, disabled_optimizers=["widen_float16"])
+        for session in (by_entry, by_argument, other):
+            assert is_warm(session) is warm
+            np.testing.assert_allclose(session.run(None, {"x": X})[0], EXPECTED)
+
+
 def test_a_changed_file_is_read_anew(model_file: Path, make_model: Callable[..., onnx.ModelProto]) -> None:
     """Same size, same name, and the old time of change put back: the answer is the new model's."""
     warm = [ort.InferenceSession(model_file) for _ in range(2)][1]

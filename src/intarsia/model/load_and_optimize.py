@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.errors import InvalidArgument, InvalidGraph, NotImplemented, nearest
+from intarsia.errors import InvalidArgument, InvalidGraph, NotImplemented, UnknownOption, nearest
 from intarsia.graph.dims import Dim, Expr, fresh_symbol, symbols_of, written_name
 from intarsia.graph.dtypes import DType
 from intarsia.graph.formats.external_data import ExternalFiles
@@ -253,16 +253,17 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
         UnknownOperator: operators that the model needs do not exist; lists all of them.
         InvalidGraph: an output is declared with another element type than it has.
         NotImplemented: it should be saved in ORT format.
+        UnknownOption, InvalidArgument: names in `disabled` or the options are no rewrites, or cannot be left out.
     """
     from intarsia.ops import registry
     from intarsia.ops.framework.infer import infer
     from intarsia.ops.framework.missing_operators import require_operators
     from intarsia.ops.framework.registry_scopes import redirected, restored
     from intarsia.passes import optimize, standardize
+    from intarsia.passes.disabled_rewrites import DISABLED_KEY, names_in
     from intarsia.passes.level import GraphOptimizationLevel
 
-    left_out = options.config("optimization.disable_specified_optimizers").replace(",", ";").split(";")
-    disabled = (disabled | {name.strip() for name in left_out if name.strip()}) - OPTIMIZERS_ELSEWHERE
+    disabled = _disabled_rules(disabled | names_in(options.config(DISABLED_KEY)))
     if graph.overridable and not options.optimized_model_filepath:
         graph = graph.clone()
         graph.overridable = []  # a run that overrides one gets a graph of its own (`with_inputs`), so these are constants
@@ -279,6 +280,21 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
     with strictly(options.untrusted):
         _check_outputs(inferred)
     return inferred
+
+
+def _disabled_rules(names: frozenset[str]) -> frozenset[str]:
+    """Of the rewrites that a session leaves out, the rules of the optimiser: others are passes of the CPU provider."""
+    names -= OPTIMIZERS_ELSEWHERE
+    if not names:
+        return names
+    from intarsia.passes import rule_names
+    from intarsia.providers.cpu.legalize.passes import check_disabled, pass_names
+
+    known = {*rule_names(), *pass_names()}
+    for name in sorted(names - known):
+        raise UnknownOption(f"no optimisation rule is called {name!r}, and no pass of the CPU provider: {nearest(name, known)}")
+    check_disabled(names.intersection(pass_names()))
+    return names.difference(pass_names())
 
 
 def _typed_names(graph: Graph) -> Iterator[str]:

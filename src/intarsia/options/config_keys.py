@@ -101,7 +101,9 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "session.intra_op.allow_spinning": _flag("1", "waiting threads spin before they sleep", True),
     "session.model_external_initializers_file_folder_path": _text("the folder of external data files", effect=True),
     "session.record_ep_graph_assignment_info": _flag("0", "placements are always recorded: see InferenceSession.explain", True),
-    "optimization.disable_specified_optimizers": _text("names of rewrite rules to leave out, separated by ;", effect=True),
+    "optimization.disable_specified_optimizers": _text(
+        "names of rewrite rules and of the CPU's passes to leave out, separated by ;", effect=True
+    ),
     "session.disable_prepacking": _flag("0", "no prepacked weights"),
     "session.use_env_allocators": _flag("0", "take memory from the arena of create_and_register_allocator", True),
     "session.load_model_format": _text("ONNX or ORT", "ONNX"),

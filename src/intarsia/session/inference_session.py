@@ -81,7 +81,7 @@ class InferenceSession(SessionApi, SessionDebug):
             The CPU is always the last resort, unless "session.disable_cpu_ep_fallback" is "1". The word "auto": the
             available providers that are fastest on this model, measured once (see `intarsia.model.provider_selection`).
         provider_options: a dict for each provider, where `providers` are names alone.
-        disabled_optimizers: names of rewrite rules to leave out.
+        disabled_optimizers: names of rewrite rules, and of passes of the CPU provider, to leave out.
         new_ops: operators for this session: functions decorated by `intarsia.op` or `intarsia.host_op`, `OperatorLibrary`s,
             modules or their files, or classes in the style of onnx's `OpRun`.
         enable_fallback: False: as `disable_fallback`.

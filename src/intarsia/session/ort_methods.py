@@ -128,6 +128,7 @@ class SessionApi(SessionReports):
     _sparse: frozenset[str]
     _variants: dict[Any, Any]
     _auto: Any
+    _disabled: frozenset[str]
     _efficient: bool
     _maker: Maker
     _choices: Sequence[ProviderChoice]
@@ -464,6 +465,9 @@ class SessionApi(SessionReports):
         """What of the options providers are told: threads, whether bits must not depend on them, configuration entries."""
         options = self._sess_options
         entries = options.config_entries()
+        if self._disabled:  # all names of rewrites to leave out in one place
+            key = "optimization.disable_specified_optimizers"
+            entries = {**entries, key: ";".join([entries.get(key, ""), *sorted(self._disabled)])}
         if not self._efficient:
             return options.intra_op_num_threads, options.use_deterministic_compute, entries
         return 1, options.use_deterministic_compute, {**entries, "session.intra_op.allow_spinning": "0"}

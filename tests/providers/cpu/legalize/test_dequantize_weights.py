@@ -101,10 +101,12 @@ def test_weights_that_were_quantised_behind_other_nodes_are_constants(extra_outp
 
 
 def test_a_small_stored_weight_is_not_spread_when_the_model_is_compiled() -> None:
+    from intarsia.codegen.llvm.target import Target
     from intarsia.graph.load import load
     from intarsia.ops import registry
     from intarsia.ops.framework.infer import infer
-    from intarsia.providers.cpu.legalize.dequantize_weights import dequantized
+    from intarsia.providers.cpu.legalize.dequantize_weights import dequantize_weights
+    from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 
     constants = {"q": np.int8([1, 2]), "s": np.float32(0.5), "wide": np.zeros((1 << 18, 2), np.float32)}
     constants["q2"] = np.zeros((1 << 9, 1), np.int8)
@@ -126,7 +128,8 @@ def test_a_small_stored_weight_is_not_spread_when_the_model_is_compiled() -> Non
         [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    found = dequantized(infer(load(model.SerializeToString()), registry()), registry())
+    env = LegalizeEnv(registry(), Target.host(), {})
+    found = dequantize_weights(infer(load(model.SerializeToString()), registry()), env)
     assert found is not None
     assert [n.outputs[0] for n in found.nodes] == ["e", "y", "y2"]
     np.testing.assert_array_equal(found.constants["b"].numpy(), np.broadcast_to(np.float32([0.5, 1]), (1 << 18, 2)))

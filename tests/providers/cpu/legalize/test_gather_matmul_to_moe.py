@@ -7,10 +7,13 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import intarsia
+from intarsia.codegen.llvm.target import Target
 from intarsia.graph.load import load
+from intarsia.graph.model import Graph
 from intarsia.ops import registry
 from intarsia.ops.framework.infer import infer
-from intarsia.providers.cpu.legalize.gather_matmul_to_moe import gathered_matrices
+from intarsia.providers.cpu.legalize.gather_matmul_to_moe import convert_gather_matmul_to_moe
+from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 
 EXPERTS, DEPTH, COLUMNS = 5, 40, 56
 RNG = np.random.default_rng(0)
@@ -44,8 +47,13 @@ def model(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def rewritten(given: ModelProto) -> Graph | None:
+    env = LegalizeEnv(registry(), Target.host(), {})
+    return convert_gather_matmul_to_moe(infer(load(given.SerializeToString()), registry()), env)
+
+
 def taken(given: ModelProto) -> bool:
-    return gathered_matrices(infer(load(given.SerializeToString()), registry())) is not None
+    return rewritten(given) is not None
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -76,7 +84,7 @@ def test_two_products_are_sorted_once() -> None:
         other.input[0] = "gathered2" if name == "MatMul" else "matrices"
         other.output[0] = "product2" if name == "MatMul" else "gathered2"
     made.graph.output.append(helper.make_tensor_value_info("product2", TensorProto.FLOAT, None))
-    changed = gathered_matrices(infer(load(made.SerializeToString()), registry()))
+    changed = rewritten(made)
     assert changed is not None
     kinds = [n.op_type for n in changed.nodes]
     assert (kinds.count("ExpertOrder"), kinds.count("ExpertProducts")) == (1, 2)

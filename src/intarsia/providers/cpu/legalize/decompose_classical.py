@@ -22,6 +22,7 @@ from intarsia.ops.ml.scores import Classes
 from intarsia.ops.ml.trees import MEANINGS, Ensemble
 from intarsia.primitives import lang as k
 from intarsia.providers.cpu.legalize.decompose_svm import machine
+from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 
 _SEARCHED = (DType.FLOAT, DType.DOUBLE, DType.INT64, DType.INT32)
 _SPREAD = 8  # integer keys are looked up in a table of at most so many times their number
@@ -29,7 +30,7 @@ _MACHINES = ("SVMClassifier", "SVMRegressor")
 _LABELLED = ("LinearClassifier", "SVMClassifier")
 
 
-def taken_apart(inference: Inference, registry: Registry) -> Graph | None:
+def decompose_classical(inference: Inference, env: LegalizeEnv) -> Graph | None:
     """The graph with classical models in parts; None if it has none.
 
     Raises:
@@ -39,7 +40,7 @@ def taken_apart(inference: Inference, registry: Registry) -> Graph | None:
     if not any(n.domain == DOMAIN for n in graph.nodes):
         return None
     out = graph.clone()
-    nodes = [part for node in out.nodes for part in _parts(out, node, inference, registry)]
+    nodes = [part for node in out.nodes for part in _parts(out, node, inference, env.registry)]
     if all(a is b for a, b in zip(nodes, out.nodes, strict=False)):
         return None
     out.nodes = _words_first(nodes, {value.name for value in out.inputs})

@@ -13,7 +13,9 @@ from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops.contrib.attention import DOMAIN
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.internal.gqa_steps import DOMAIN as PARTS
+from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 
+OPERATORS = frozenset(("GroupQueryAttention",))
 _INPUTS = (
     "query key value past_key past_value seqlens_k total_sequence_length cos_cache sin_cache position_ids attention_bias "
     "head_sink k_scale v_scale q_norm_weight k_norm_weight query_seqlens"
@@ -24,10 +26,8 @@ _PLAIN: dict[str, Any] = {
 }  # fmt: skip
 
 
-def groups_apart(inference: Inference) -> Graph | None:
+def decompose_gqa(inference: Inference, _: LegalizeEnv) -> Graph | None:
     """The graph with GroupQueryAttention in parts; None if it has none that can be taken apart."""
-    if not any(_is_grouped(n) for n in inference.graph.nodes):
-        return None
     out = inference.graph.clone()
     changed, nodes = False, []
     for node in out.nodes:
@@ -40,7 +40,7 @@ def groups_apart(inference: Inference) -> Graph | None:
 
 
 def _is_grouped(node: Node) -> bool:
-    return node.domain == DOMAIN and node.op_type == "GroupQueryAttention"
+    return node.domain == DOMAIN and node.op_type in OPERATORS
 
 
 def _parts(node: Node, inference: Inference) -> list[Node] | None:

@@ -17,21 +17,21 @@ from intarsia.ops.contrib.moe import DOMAIN
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.internal.moe_steps import DOMAIN as PARTS
 from intarsia.providers.cpu.kernels.moe.storage import block_size
+from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 
 _PLAIN = ("relu", "gelu", "silu", "identity")
 _SLOTS = {  # of a layer's weights, bias, scales, zero points and scale of the whole among the inputs
     "MoE": ((2, 3), (4, 5), (6, 7)),
     "QMoE": ((2, 4, 3, 11, 15), (5, 7, 6, 12, 16), (8, 10, 9, 13, 15)),
 }
+OPERATORS = frozenset(_SLOTS)
 _MIXING = 14
 _BLOCKS = {"int": 0, "fp4": 32, "wfp4afp8": 32, "nvfp4": 16}  # numbers that share a scale, where the type says so
 _ACTIVATION: dict[str, Any] = {"activation_alpha": 1.0, "activation_beta": 0.0, "swiglu_limit": None}
 
 
-def mixtures_apart(inference: Inference) -> Graph | None:
+def decompose_moe(inference: Inference, _: LegalizeEnv) -> Graph | None:
     """The graph with mixtures of experts in parts; None if it has none that can be taken apart."""
-    if not any(_is_mixture(n) for n in inference.graph.nodes):
-        return None
     out = inference.graph.clone()
     changed, nodes = False, []
     for node in out.nodes:

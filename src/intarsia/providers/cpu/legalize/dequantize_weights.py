@@ -16,23 +16,22 @@ from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.ops.framework.evaluate import evaluate_node
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.framework.registry import Registry
+from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 
-_DEQUANTIZE, _QUANTIZE = "DequantizeLinear", "QuantizeLinear"
+QUANTIZERS, DEQUANTIZERS = frozenset(("QuantizeLinear",)), frozenset(("DequantizeLinear",))
 # What quantisers leave between stored weights and their reader, of one output, and unable to fail on inferred shapes.
 _BEHIND = frozenset("QuantizeLinear Transpose Cast Slice Concat Reshape Squeeze Unsqueeze Flatten Identity Mul Add Sub".split())
 _GROWTH_LIMIT_NBYTES = 1 << 20
 
 
-def requantized(inference: Inference, registry: Registry) -> Graph | None:
+def requantize_weights(inference: Inference, env: LegalizeEnv) -> Graph | None:
     """The graph with constants in the place of QuantizeLinear nodes of such weights; None if there are none.
 
     A quantiser that meets a weight behind other nodes (the gates of an LSTM in another order) quantises each of their results.
     """
     graph = inference.graph
-    if not any(n.op_type == _QUANTIZE for n in graph.nodes):
-        return None
-    made, taken = _computed(inference, registry)
-    stored = {n.outputs[0] for n in graph.nodes if n.op_type == _QUANTIZE and id(n) in taken}
+    made, taken = _computed(inference, env.registry)
+    stored = {n.outputs[0] for n in graph.nodes if n.op_type in QUANTIZERS and id(n) in taken}
     if not stored:
         return None
     out = graph.clone()
@@ -50,10 +49,10 @@ def requantized(inference: Inference, registry: Registry) -> Graph | None:
     return out
 
 
-def dequantized(inference: Inference, registry: Registry) -> Graph | None:
+def dequantize_weights(inference: Inference, env: LegalizeEnv) -> Graph | None:
     """The graph with dequantised constants in the place of the nodes that compute them; None if there are none."""
     graph = inference.graph
-    made, taken = _computed(inference, registry)
+    made, taken = _computed(inference, env.registry)
     if not taken:
         return None
     out = graph.clone()
@@ -71,12 +70,12 @@ def _computed(inference: Inference, registry: Registry) -> tuple[dict[str, Const
     for node in graph.nodes:
         if not all(i in known for i in node.inputs if i):
             continue
-        if node.op_type != _DEQUANTIZE and not (node.op_type in _BEHIND and any(i in made for i in node.inputs)):
+        if node.op_type not in DEQUANTIZERS and not (node.op_type in _BEHIND and any(i in made for i in node.inputs)):
             continue
         kind = inference.types.get(node.outputs[0])
         operands = [known.get(i) for i in node.inputs]
         shape = _shape(kind)
-        if shape is None or node.op_type != _DEQUANTIZE and (node.domain or _grows(kind, shape, operands)):
+        if shape is None or node.op_type not in DEQUANTIZERS and (node.domain or _grows(kind, shape, operands)):
             continue
         assert isinstance(kind, TensorType)
         brief = [made[i] for i in node.inputs if i in made and readers[i] == 1]

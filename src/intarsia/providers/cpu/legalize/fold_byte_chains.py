@@ -18,6 +18,7 @@ from intarsia.ops.framework.infer import Inference
 from intarsia.ops.framework.registry import Registry
 from intarsia.ops.internal.integers import DOMAIN
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES
+from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 from intarsia.providers.cpu.value_names import derived_name
 
 _DOMAINS = ("", "com.microsoft")
@@ -38,10 +39,9 @@ class _Known:
     slow: bool
 
 
-def byte_tables(inference: Inference, registry: Registry, target: Target) -> Graph | None:
+def fold_byte_chains(inference: Inference, env: LegalizeEnv) -> Graph | None:
     """The graph with tables in the place of such chains; None if there are none."""
-    rewrite = _Rewrite(inference, registry, target)
-    return rewrite.run()
+    return None if env.keeps_qdq else _Rewrite(inference, env.registry, env.target).run()
 
 
 class _Rewrite:

@@ -19,12 +19,14 @@ from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.internal.moe_steps import DOMAIN as PARTS
+from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 
+OPERATORS = frozenset(("Gather",))
 _MOST_MATRICES = 4096  # every run looks at all of them
 _MOVES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Slice", "Split", "Tile", "Expand")
 
 
-def gathered_matrices(inference: Inference) -> Graph | None:
+def convert_gather_matmul_to_moe(inference: Inference, _: LegalizeEnv) -> Graph | None:
     """The graph with such products in parts; None if it has none."""
     found = {node.outputs[0]: made for node in inference.graph.nodes if (made := _product_of(node, inference)) is not None}
     if not found:

@@ -1,8 +1,8 @@
-"""What the rules for 8-bit models (`quantized`) know of a graph, and the graph that they write."""
+"""What the rules for 8-bit models (`qdq_to_integer`) know of a graph, and the graph that they write."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.internal.integers import DOMAIN
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES
-from intarsia.providers.cpu.value_names import derived_name
+from intarsia.providers.cpu.legalize.graph_rewriter import GraphRewriter
 
 DOMAINS = ("", "com.microsoft")  # of QuantizeLinear and DequantizeLinear
 
@@ -33,20 +33,19 @@ class Dequantized:
         return self.scale.reshape(()) if self.scale.size == 1 else self.scale
 
 
-class Draft:
+class Draft(GraphRewriter):
     """A copy of a graph whose nodes are written anew, in order.
 
     Attributes:
-        nodes: those written so far.
         dequantized: a value -> the integers that it is dequantised from.
         skipped: outputs of nodes that are not needed any more.
     """
 
+    mark = "q"
+
     def __init__(self, inference: Inference) -> None:
-        self.types = inference.types
-        self.graph = inference.graph.clone()
-        self.nodes: list[Node] = []
-        self.serial = 0
+        super().__init__(inference)
+        self.types = dict(self.types)  # rules change some
         self.consumers: dict[str, list[Node]] = {}
         for node in self.graph.nodes:
             for name in node.used_names():
@@ -65,21 +64,6 @@ class Draft:
                 self.producers[node.outputs[0]] = node
 
     # --- what is known of a graph's values ---
-
-    def array(self, name: str) -> np.ndarray | None:
-        constant = self.graph.constants.get(name)
-        return None if constant is None else constant.numpy()
-
-    def rank(self, name: str) -> int:
-        kind = self.types.get(name)
-        return len(kind.shape) if isinstance(kind, TensorType) and kind.shape is not None else -1
-
-    def dtype(self, name: str) -> DType | None:
-        constant = self.graph.constants.get(name)
-        if constant is not None:
-            return constant.dtype
-        kind = self.types.get(name)
-        return kind.dtype if isinstance(kind, TensorType) else None
 
     def _note(self, node: Node) -> None:
         if node.attributes.get("block_size", 0):
@@ -145,21 +129,6 @@ class Draft:
         return users[0] if users[0].domain in DOMAINS and self.is_simple(users[0]) else None
 
     # --- new constants ---
-
-    def name(self, name: str) -> str:
-        self.serial += 1
-        return derived_name(name, f"q{self.serial}")
-
-    def constant(self, name: str, array: np.ndarray) -> str:
-        made = self.name(name)
-        self.graph.constants[made] = Constant.of(made, np.ascontiguousarray(array).reshape(array.shape))
-        return made
-
-    def derived(self, name: str, dtype: DType, shape: tuple[int, ...], make: Callable[[], np.ndarray]) -> str:
-        """The name of a constant that is computed when it is packed."""
-        made = self.name(name)
-        self.graph.constants[made] = Constant(made, dtype, shape, make)
-        return made
 
     def transposed(self, name: str) -> str:
         constant, made = self.graph.constants[name], self.name(name)

@@ -1,4 +1,4 @@
-"""Products of dequantised tensors, taken apart: the integers' product, and its scale; see `quantized`."""
+"""Products of dequantised tensors, taken apart: the integers' product, and its scale; see `qdq_to_integer`."""
 
 from __future__ import annotations
 
@@ -134,9 +134,9 @@ class PairProducts:
         shape = (found.columns, blocks, found.size * found.bits // 8)
         source = producer.inputs[0]
         names = [
-            draft.derived(source, DType.UINT8, shape, found.numbers),
-            draft.derived(source, DType.FLOAT, shape[:2], found.scales),
-            draft.derived(source, DType.FLOAT, shape[:2], found.zeros) if found.has_zeros else "",
+            draft.lazy_constant(source, DType.UINT8, shape, found.numbers),
+            draft.lazy_constant(source, DType.FLOAT, shape[:2], found.scales),
+            draft.lazy_constant(source, DType.FLOAT, shape[:2], found.zeros) if found.has_zeros else "",
         ]
         attributes = {"K": found.depth, "N": found.columns, "bits": found.bits, "block_size": found.size}
         draft.append(node, "MatMulNBits", 1, [node.inputs[0], *names], node.outputs[0], _CONTRIB, attributes)
@@ -145,7 +145,7 @@ class PairProducts:
     def _by_columns(self, node: Node, found: StoredBlocks) -> bool:
         """A product by the integers, in float32, whose sums are scaled."""
         draft, data = self.draft, found.data
-        weights = draft.derived(data.name, DType.FLOAT, data.shape, Widened(data))
+        weights = draft.lazy_constant(data.name, DType.FLOAT, data.shape, Widened(data))
         sums = draft.append(node, "MatMul", 13, [node.inputs[0], weights])
         scale = draft.constant(data.name, found.scale.numpy().reshape(-1))
         draft.append(node, "Mul", 14, [sums, scale], node.outputs[0])

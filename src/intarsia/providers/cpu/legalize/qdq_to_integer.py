@@ -12,8 +12,8 @@ Weights that are dequantised for a product of floats stay packed: such a MatMul 
 whose sums are scaled, where the micro-kernel widens bytes at no cost. The session entry
 "session.disable_quant_qdq" leaves tensors that are dequantised as the model has them.
 
-`quantized_draft` is the graph that is written, `quantized_pairs` what becomes of products between pairs, `quantized_operators`
-of operators of integers.
+`qdq_graph` is the graph that is written, `qdq_matmul_rules` what becomes of products between pairs, `qoperator_rules` of
+operators of integers.
 """
 
 from __future__ import annotations
@@ -26,28 +26,26 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.internal.integers import DOMAIN
+from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 from intarsia.providers.cpu.legalize.qdq_graph import DOMAINS, Draft
 from intarsia.providers.cpu.legalize.qdq_matmul_rules import PairProducts
 from intarsia.providers.cpu.legalize.qoperator_rules import IntegerOperators
 
 _INTEGER_OPERATORS = frozenset(("QLinearConv", "QGemm", "DynamicQuantizeMatMul", "MatMulNBits", "MatMulBnb4"))
+OPERATORS = _INTEGER_OPERATORS | {"DequantizeLinear"}
 _MOVES = frozenset(("MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity"))
 _KEEP_STEPS = frozenset(("Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Gather", "Relu"))
 _CONTRIB = "com.microsoft"
 
 
-def integer_products(inference: Inference, pairs: bool, widens: bool = False) -> Graph | None:
+def convert_qdq_to_integer(inference: Inference, env: LegalizeEnv) -> Graph | None:
     """The graph with products of integers, or None if it has none.
 
-    Args:
-        pairs: also where tensors are dequantised first.
-        widens: whether products of floats read weights of bytes as fast as those of float32.
+    Products of floats read weights of bytes as fast as those of float32 where a register holds half as many.
     """
-    nodes = inference.graph.nodes
-    wanted = _INTEGER_OPERATORS | ({"DequantizeLinear"} if pairs else set())
-    if not any(n.op_type in wanted for n in nodes):
+    if env.keeps_qdq and not any(n.op_type in _INTEGER_OPERATORS for n in inference.graph.nodes):
         return None
-    rewrite = _Rewrite(inference, pairs, widens)
+    rewrite = _Rewrite(inference, not env.keeps_qdq, env.target.halves_vectors)
     graph = rewrite.run()
     return graph if rewrite.changed else None
 
@@ -90,9 +88,7 @@ class _Rewrite:
             if node.op_type == "DequantizeLinear" or any(n in self.inner for n in node.inputs):
                 self.inner.update(node.outputs)
             self._note_steps(node)
-        draft.graph.nodes = draft.nodes
-        draft.graph.types = {}
-        return draft.graph
+        return draft.finish()
 
     def _note_steps(self, node: Node) -> None:
         """Remember whether a node's result lies on steps of 16 bits."""

@@ -1,4 +1,4 @@
-"""Operators of integers in terms of integer products and element-wise nodes; see `quantized`."""
+"""Operators of integers in terms of integer products and element-wise nodes; see `qdq_to_integer`."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ class IntegerOperators:
             stored = bnb4_weights(codes.numpy(), largest.numpy(), size, kind, (columns, depth))
             return stored.T if transposed else stored
 
-        return draft.derived(codes.name, DType.FLOAT, (depth, columns) if transposed else (columns, depth), weights)
+        return draft.lazy_constant(codes.name, DType.FLOAT, (depth, columns) if transposed else (columns, depth), weights)
 
     def _widened(self, name: str) -> str:
         constant = self.draft.graph.constants[name]
-        return self.draft.derived(name, DType.FLOAT, constant.shape, lambda: constant.numpy().astype(np.float32))
+        return self.draft.lazy_constant(name, DType.FLOAT, constant.shape, lambda: constant.numpy().astype(np.float32))

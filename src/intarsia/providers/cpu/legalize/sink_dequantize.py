@@ -17,8 +17,10 @@ from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.internal.integers import DOMAIN
+from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 from intarsia.providers.cpu.value_names import derived_name
 
+OPERATORS = frozenset(("DequantizeLinear",))
 _DOMAINS = ("", "com.microsoft")
 # operator -> how many of its first inputs are data; -1: all
 _WHOLE = {
@@ -47,9 +49,9 @@ class _Steps:
         return same and abs(self.scale / other.scale - 1) < 1e-6
 
 
-def moved_bytes(inference: Inference) -> Graph | None:
+def sink_dequantize(inference: Inference, env: LegalizeEnv) -> Graph | None:
     """The graph with quantisers in front of what only moves elements; None if nothing changes."""
-    if not any(n.op_type == "DequantizeLinear" for n in inference.graph.nodes):
+    if env.keeps_qdq:
         return None
     rewrite = _Rewrite(inference)
     graph = rewrite.run()

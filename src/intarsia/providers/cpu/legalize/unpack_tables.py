@@ -13,16 +13,17 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.ops.framework.infer import Inference
+from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 from intarsia.providers.cpu.value_names import derived_name
 
 _NARROW = frozenset((DType.UINT4, DType.INT4, DType.UINT2, DType.INT2))
-_OPERATOR = ("com.microsoft", "GatherBlockQuantized")
+OPERATORS = frozenset(("GatherBlockQuantized",))
 
 
-def packed_tables(inference: Inference) -> Graph | None:
+def unpack_tables(inference: Inference, _: LegalizeEnv) -> Graph | None:
     """The graph with tables of bytes; None if no table is narrower."""
     graph = inference.graph
-    chosen = [n for n in graph.nodes if (n.domain, n.op_type) == _OPERATOR and _takes(n, inference)]
+    chosen = [n for n in graph.nodes if n.domain == "com.microsoft" and n.op_type in OPERATORS and _takes(n, inference)]
     if not chosen:
         return None
     out = graph.clone()

@@ -13,10 +13,11 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.ops.framework.infer import Inference
-from intarsia.providers.cpu.value_names import derived_name
+from intarsia.providers.cpu.legalize.graph_rewriter import TwinRewriter
+from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 
 HALF = (DType.FLOAT16, DType.BFLOAT16)
-_HEAVY = frozenset(
+OPERATORS = frozenset(
     "Conv ConvTranspose MatMul Gemm MaxPool AveragePool GlobalAveragePool GlobalMaxPool BatchNormalization LayerNormalization "
     "InstanceNormalization GroupNormalization RMSNormalization Softmax LogSoftmax LSTM GRU RNN Attention Einsum Resize "
     "SimplifiedLayerNormalization SkipLayerNormalization SkipSimplifiedLayerNormalization MultiHeadAttention FusedMatMul "
@@ -32,11 +33,11 @@ _LIGHT = frozenset(
 )
 
 
-def widened(inference: Inference) -> Graph | None:
+def widen_float16(inference: Inference, _: LegalizeEnv) -> Graph | None:
     """The graph in float32, or None if no node of 16-bit floats would gain by it."""
-    if not any(n.op_type in _HEAVY and _reads_half(n, inference) for n in inference.graph.nodes):
+    if not any(n.op_type in OPERATORS and _reads_half(n, inference) for n in inference.graph.nodes):
         return None
-    return _Rewrite(inference).run()
+    return _Widening(inference).run()
 
 
 def _reads_half(node: Node, inference: Inference) -> bool:
@@ -44,59 +45,38 @@ def _reads_half(node: Node, inference: Inference) -> bool:
     return any(isinstance(t, TensorType) and t.dtype in HALF for t in kinds)
 
 
-class _Rewrite:
-    def __init__(self, inference: Inference) -> None:
-        self.inference = inference
-        self.graph = inference.graph.clone()
-        self.nodes: list[Node] = []
-        self.twin: dict[str, str] = {}
-        self.missing: set[str] = set()  # values that exist only as their twin so far
-        self.serial = 0
+class _Widening(TwinRewriter):
+    mark = "w"
 
     def run(self) -> Graph:
         for node in self.inference.graph.nodes:
             if not (self._cast(node) or self._compute(node)):
-                for name in sorted(node.used_names()):
-                    self._restore(name)
-                self.nodes.append(node.copy())
+                self.keep(node)
         for name in self.graph.output_names():
-            self._restore(name)
-        self.graph.nodes = self.nodes
-        self.graph.types = {}
-        return self.graph
+            self.restore(name)
+        return self.finish()
 
-    def _dtype(self, name: str) -> DType | None:
-        constant = self.graph.constants.get(name)
-        kind = self.inference.types.get(name)
-        return constant.dtype if constant is not None else kind.dtype if isinstance(kind, TensorType) else None
-
-    def _name(self, name: str) -> str:
-        self.serial += 1
-        return derived_name(name, f"w{self.serial}")
+    def from_twin(self, name: str) -> None:
+        """Round a value to its own type."""
+        dtype = self.dtype(name)
+        assert dtype is not None
+        self._append_cast(self.twin[name], name, dtype)
 
     def _append_cast(self, source: str, output: str, dtype: DType) -> None:
         self.nodes.append(Node("Cast", [source], [output], {"to": dtype.value}, name=f"{output} (Cast)", version=13))
 
     def _wide(self, name: str) -> str:
         """The float32 twin of a value of 16-bit floats; any other value is itself."""
-        if not name or self._dtype(name) not in HALF:
+        if not name or self.dtype(name) not in HALF:
             return name
         if name not in self.twin:
-            made = self.twin[name] = self._name(name)
+            made = self.twin[name] = self.name(name)
             constant = self.graph.constants.get(name)
             if constant is None:
                 self._append_cast(name, made, DType.FLOAT)
             else:
                 self.graph.constants[made] = Constant(made, DType.FLOAT, constant.shape, Widened(constant))
         return self.twin[name]
-
-    def _restore(self, name: str) -> None:
-        """Make sure that a value exists as 16-bit floats."""
-        if name in self.missing:
-            self.missing.discard(name)
-            dtype = self._dtype(name)
-            assert dtype is not None
-            self._append_cast(self.twin[name], name, dtype)
 
     # --- rules: whether the node was rewritten ---
 
@@ -105,10 +85,9 @@ class _Rewrite:
         if node.op_type != "Cast" or node.domain:
             return False
         (source,), (output,) = node.inputs, node.outputs
-        have, want = self._dtype(source), self._dtype(output)
+        have, want = self.dtype(source), self.dtype(output)
         if want in HALF and have is DType.FLOAT:
-            self.twin[output] = source
-            self.missing.add(output)
+            self.replace(output, source)
             return True
         if want in HALF or have not in HALF or source not in self.twin:
             return False
@@ -116,7 +95,7 @@ class _Rewrite:
         return True
 
     def _compute(self, node: Node) -> bool:
-        if node.op_type not in _HEAVY | _LIGHT or list(node.subgraphs) or not _reads_half(node, self.inference):
+        if node.op_type not in OPERATORS | _LIGHT or list(node.subgraphs) or not _reads_half(node, self.inference):
             return False
         if any(n and not isinstance(self.inference.types.get(n), TensorType) for n in node.outputs):
             return False
@@ -127,13 +106,11 @@ class _Rewrite:
         outputs = []
         inputs = [self._wide(n) for n in node.inputs]
         for name in node.outputs:
-            if name and self._dtype(name) in HALF:
-                self.twin[name] = self._name(name)
-                self.missing.add(name)
-                outputs.append(self.twin[name])
+            if name and self.dtype(name) in HALF:
+                outputs.append(self.new_twin(name))
             else:
                 outputs.append(name)
-        kinds = {self._dtype(n) for n in node.inputs if n}.intersection(HALF)
+        kinds = {self.dtype(n) for n in node.inputs if n}.intersection(HALF)
         own = kinds.pop() if len(kinds) == 1 else None
         self.nodes.append(node.copy(inputs=inputs, outputs=outputs, widened_from=own, traced=None))
         return True

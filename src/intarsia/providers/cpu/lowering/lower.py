@@ -25,6 +25,7 @@ from intarsia.graph.model import Constant, Graph, TensorType, ValueType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference, infer
 from intarsia.ops.framework.registry import Registry
+from intarsia.passes.disabled_rewrites import DISABLED_KEY, names_in
 from intarsia.plan.output_aliasing import written_onto
 from intarsia.plan.segment import Buffer, Segment
 from intarsia.plan.size_constraints import Constraint
@@ -37,19 +38,10 @@ from intarsia.providers.cpu.kernels.common.loop_cost import SERIAL_ELEMENTS, loo
 from intarsia.providers.cpu.kernels.common.schedule import FusedOperand
 from intarsia.providers.cpu.kernels.movement.concat_output import joined_step
 from intarsia.providers.cpu.kernels.quantize.byte_lookup import byte_function
-from intarsia.providers.cpu.kernels.text.ngrams import words_numbered
-from intarsia.providers.cpu.legalize.channels_last.rewrite import channels_last
-from intarsia.providers.cpu.legalize.decompose_classical import taken_apart
-from intarsia.providers.cpu.legalize.decompose_gqa import groups_apart
-from intarsia.providers.cpu.legalize.decompose_moe import mixtures_apart
-from intarsia.providers.cpu.legalize.dequantize_weights import dequantized, requantized
-from intarsia.providers.cpu.legalize.fold_byte_chains import byte_tables
-from intarsia.providers.cpu.legalize.fresh_symbols import with_own_symbols
-from intarsia.providers.cpu.legalize.gather_matmul_to_moe import gathered_matrices
-from intarsia.providers.cpu.legalize.qdq_to_integer import integer_products
-from intarsia.providers.cpu.legalize.sink_dequantize import moved_bytes
-from intarsia.providers.cpu.legalize.unpack_tables import packed_tables
-from intarsia.providers.cpu.legalize.widen_float16 import original_type, widened
+from intarsia.providers.cpu.legalize.legalize import PassEntry, legalize
+from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
+from intarsia.providers.cpu.legalize.passes import pass_names
+from intarsia.providers.cpu.legalize.widen_float16 import original_type
 from intarsia.providers.cpu.lowering.batch_axis import BatchRows
 from intarsia.providers.cpu.lowering.dynamic_loop import LOOPS, loop_step
 from intarsia.providers.cpu.lowering.fuse import Group, Grouping, flat_dims, group, operand_kind
@@ -77,6 +69,7 @@ class Lowered:
     executable: Executable
     types: dict[str, ValueType]
     values: dict[str, np.ndarray]  # elements (numbers or symbolic) of values that are known before the run
+    passes: tuple[PassEntry, ...]  # which changed the graph, or bodies of it
 
 
 def lower_graph(
@@ -90,24 +83,14 @@ def lower_graph(
     its inputs; `choices`: schedules by `measured.Schedules.key`, or what finds them; `begin` is told of kernels as they
     are made.
     """
-    pairs = (config or {}).get("session.disable_quant_qdq", "0") != "1"
-    inference = infer(with_own_symbols(graph), registry)
-    asked = [*sizes_asked(inference)]
-    rewrites: tuple[Callable[[Inference], Graph | None], ...] = (
-        widened, packed_tables, words_numbered, lambda of: requantized(of, registry),
-        lambda of: integer_products(of, pairs, target.halves_vectors), lambda of: moved_bytes(of) if pairs else None,
-        lambda of: byte_tables(of, registry, target) if pairs else None, lambda of: dequantized(of, registry),
-        lambda of: taken_apart(of, registry), mixtures_apart, gathered_matrices, groups_apart,
-        channels_last,
-    )  # fmt: skip
-    for rewrite in rewrites:
-        changed = rewrite(inference)
-        if changed is not None:
-            inference = infer(changed, registry)
+    config = config or {}
+    disabled = names_in(config.get(DISABLED_KEY, "")).intersection(pass_names())
+    legalized = legalize(graph, LegalizeEnv(registry, target, config), disabled=disabled)
+    inference = legalized.inference
     grouping = group(inference, registry)
     found = choices(grouping, inference.graph) if callable(choices) else choices
-    asked = [*unlike(asked, sizes_asked(inference))]
-    return _Lowerer(inference, grouping, target, registry, config or {}, known, found, begin, asked).run()
+    asked = [*unlike([*sizes_asked(legalized.given)], sizes_asked(inference))]
+    return _Lowerer(inference, grouping, target, registry, config, known, found, begin, asked, legalized.log).run()
 
 
 class _Workspace:
@@ -157,10 +140,10 @@ class _Lowerer:
     def __init__(
         self, inference: Inference, grouping: Grouping, target: Target, registry: Registry, config: Mapping[str, str],
         known: Collection[str], choices: Mapping[str, str], begin: Callable[[KernelText], None] | None,
-        asked: Sequence[Constraint],
+        asked: Sequence[Constraint], passes: Sequence[PassEntry],
     ) -> None:  # fmt: skip
-        """`asked`: what nodes ask of sizes, those included that others were written for."""
-        self.begin = begin
+        """`asked`: what nodes ask of sizes, those included that others were written for; `passes`: that changed the graph."""
+        self.begin, self.passes = begin, [*passes]
         self.inference, self.grouping, self.target = inference, grouping, target
         self.registry, self.config = registry, config
         self.graph = inference.graph
@@ -209,7 +192,7 @@ class _Lowerer:
             tuple(self.graph.inputs), tuple(self.graph.output_names()), results, self.units, self.constants.used,
             *self._learned(), tuple(c for c in self.of_sizes if symbols_of(c.left) | symbols_of(c.right) <= self.defined),
         )  # fmt: skip
-        return Lowered(self.graph, self.grouping, executable, self.types, self.inference.values)
+        return Lowered(self.graph, self.grouping, executable, self.types, self.inference.values, tuple(self.passes))
 
     def _narrow(self) -> None:
         """What only products of bfloat16 read is stored in bfloat16."""
@@ -285,11 +268,14 @@ class _Lowerer:
 
     def lower(self, graph: Graph) -> tuple[Executable, dict[str, ValueType]]:
         lowered = lower_graph(graph, self.registry, self.target, self.config, self.defined)
+        self.passes += lowered.passes
         return lowered.executable, lowered.types
 
     def lower_apart(self, graph: Graph) -> Lowered:
         """A body as a program of its own, which knows no sizes but those of its inputs."""
-        return lower_graph(graph, self.registry, self.target, self.config)
+        lowered = lower_graph(graph, self.registry, self.target, self.config)
+        self.passes += lowered.passes
+        return lowered
 
     def types_of(self, graph: Graph) -> dict[str, ValueType]:
         """Types of a body's values."""

@@ -14,12 +14,21 @@ if TYPE_CHECKING:
 
 
 def describe(program: CpuProgram, stage: str) -> str:
-    """`kernels`: groups and their steps, and what they rely on of sizes; `source`: LLVM IR; `assembly`; `plan`: bound plans;
-    else the lowered graph."""
-    writer = {"kernels": _kernels, "source": _source, "assembly": _assembly, "plan": _plan}.get(stage)
+    """`legalized`: the graph that is lowered, under what each pass did to it; `kernels`: groups and their steps, and what they
+    rely on of sizes; `source`: LLVM IR; `assembly`; `plan`: bound plans; else the lowered graph."""
+    writer = {"legalized": _legalized, "kernels": _kernels, "source": _source, "assembly": _assembly, "plan": _plan}.get(stage)
     if writer is not None:
         return writer(program)
     return str(program.lowered.graph) if program.lowered is not None else ""
+
+
+def _legalized(program: CpuProgram) -> str:
+    from intarsia.providers.cpu.legalize.legalize import log_lines
+
+    lowered = program.lowered
+    if lowered is None:
+        return "the program comes from the cache, which has no graph"
+    return "\n".join([*(f"# {line}" for line in log_lines(lowered.passes)), str(lowered.graph)])
 
 
 def _kernels(program: CpuProgram) -> str:

@@ -10,46 +10,18 @@ import numpy as np
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, product
-from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.text.strings import ngrams_of
 from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.text import ngrams_kernel as template
-from intarsia.providers.cpu.value_names import derived_name
 
 if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference
 
 _SERIAL_ELEMENTS = 4096
-_LABELS_VERSION = 2
-
-
-def words_numbered(inference: Inference) -> Graph | None:
-    """The graph with words numbered before their n-grams are counted; None if it counts none of words."""
-    graph = inference.graph
-    chosen = {
-        id(n) for n in graph.nodes if (n.domain, n.op_type) == ("", "TfIdfVectorizer") and n.attributes.get("pool_strings")
-    }
-    if not chosen:
-        return None
-    out = graph.clone()
-    nodes: list[Node] = []
-    for original, node in zip(graph.nodes, out.nodes, strict=True):
-        if id(original) not in chosen:
-            nodes.append(node)
-            continue
-        numbers = {word: i for i, word in enumerate(dict.fromkeys(node.attributes["pool_strings"]))}
-        name = derived_name(node.outputs[0], "numbers")
-        labels = {"keys_strings": list(numbers), "values_int64s": list(numbers.values()), "default_int64": -1}
-        label = Node("LabelEncoder", [node.inputs[0]], [name], labels, "ai.onnx.ml", f"{node.name} (words)", _LABELS_VERSION)
-        attributes = {k: v for k, v in node.attributes.items() if k != "pool_strings"}
-        attributes["pool_int64s"] = [numbers[word] for word in node.attributes["pool_strings"]]
-        nodes += [label, node.copy(inputs=[name], attributes=attributes, traced=None)]
-    out.nodes = nodes
-    out.opset_imports.setdefault("ai.onnx.ml", _LABELS_VERSION)
-    return out
 
 
 def tf_idf(node: Node, inference: Inference) -> Template | None:

@@ -13,7 +13,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.internal.channels_last import DOMAIN
 from intarsia.providers.cpu.kernels.conv.dynamic_filters import suits
-from intarsia.providers.cpu.value_names import Twins
+from intarsia.providers.cpu.legalize.channels_last.twins import ChannelsLastTwins
 
 _PIXELS_FOR_FILTER = 4
 _CHANNELS_TOGETHER = 8  # of a place that DeformConv or GridSample reads: with fewer, places are worth a vector
@@ -79,7 +79,7 @@ def is_sampled(node: Node, inference: Inference) -> bool:
     return not (isinstance(pixels, int) and isinstance(places, int)) or places * _PIXELS_FOR_PLACE >= pixels
 
 
-class Blocks(Twins):
+class Blocks(ChannelsLastTwins):
     """The rules; each answers whether the node was rewritten."""
 
     def _depth_to_space(self, node: Node) -> bool:
@@ -87,7 +87,7 @@ class Blocks(Twins):
         the convolution before are put in another order, so that they lie together."""
         if node.inputs[0] not in self.twin:
             return False
-        size, channels = int(node.attributes["blocksize"]), self._shape(node.outputs[0])[1]
+        size, channels = int(node.attributes["blocksize"]), self.shape(node.outputs[0])[1]
         apart = node.attributes.get("mode", "DCR") == "CRD" and not self._reorder_filters(node.inputs[0], size * size)
         if apart and not isinstance(channels, int):
             return False
@@ -107,30 +107,29 @@ class Blocks(Twins):
             return False
         arrays = [c.numpy() for c in constants if c is not None]
         moved = [a.reshape(-1, parts, *a.shape[1:]).swapaxes(0, 1).reshape(a.shape) for a in arrays]
-        maker.inputs = [maker.inputs[0], *(self._constant(name, a) for a in moved)]
+        maker.inputs = [maker.inputs[0], *(self.constant(name, a) for a in moved)]
         return True
 
     def _space_to_depth(self, node: Node) -> bool:
-        after = self._shape(node.outputs[0])
+        after = self.shape(node.outputs[0])
         if node.inputs[0] not in self.twin or not all(isinstance(d, int) for d in after[1:]):
             return False
         size, (output,) = int(node.attributes["blocksize"]), node.outputs
-        parts, mixed, twin = (self._name(output) for _ in range(3))
+        parts, mixed, twin = (self.name(output) for _ in range(3))
         channels, height, width = after[1:]
         block = (0, height, size, width, size, channels // size**2)
         self._reshaped(node, self.twin[node.inputs[0]], parts, block)  # type: ignore[arg-type]
         self._append("Transpose", [parts], mixed, perm=[0, 1, 3, 2, 4, 5])
         self._reshaped(node, mixed, twin, (0, height, width, channels))  # type: ignore[arg-type]
-        self.twin[output] = twin
-        self.missing.add(output)
+        self.replace(output, twin)
         return True
 
     def _computed_filters(self, node: Node) -> bool:
         """A convolution, or a product of the windows' pixels and the filters."""
         if suits(node, self.inference):
-            self._restore(node.inputs[1])
+            self.restore(node.inputs[1])
             return self._emit(node, [self._last(node.inputs[0]), *node.inputs[1:]], domain=DOMAIN)
-        kernel = [int(d) for d in self._shape(node.inputs[1])[2:]]  # type: ignore[arg-type]
+        kernel = [int(d) for d in self.shape(node.inputs[1])[2:]]  # type: ignore[arg-type]
         made, source, placed = _Chain(self, node), self._last(node.inputs[0]), _placed(node, kernel)
         if any(placed["pads"]) or any(n != 1 for n in (*kernel, *placed["strides"])):
             source = made("Windows", source, **placed)
@@ -139,7 +138,7 @@ class Blocks(Twins):
 
     def _bent(self, node: Node) -> bool:
         """A product of the filters and what lies at the places that offsets move the windows' pixels to."""
-        kernel = [int(d) for d in self._shape(node.inputs[1])[2:]]  # type: ignore[arg-type]
+        kernel = [int(d) for d in self.shape(node.inputs[1])[2:]]  # type: ignore[arg-type]
         others = [self._last(n) for n in (node.inputs[2], *node.inputs[4:]) if n]
         made, groups = _Chain(self, node), int(node.attributes.get("offset_group", 1))
         source = made("BentWindows", self._last(node.inputs[0]), *others, groups=groups, **_placed(node, kernel))
@@ -148,34 +147,33 @@ class Blocks(Twins):
 
     def _grid_sample(self, node: Node) -> bool:
         """An image read at places that a grid holds, all channels together."""
-        self._restore(node.inputs[1])
+        self.restore(node.inputs[1])
         return self._emit(node, [self._last(node.inputs[0]), node.inputs[1]], domain=DOMAIN, version=1)
 
     def _product(self, made: _Chain, node: Node, rows: str, bias: int) -> None:
         """The node's result as the product of windows' pixels [N, out..., kernel... * C] and its filters, and its bias."""
-        filters, channels, *kernel = (int(d) for d in self._shape(node.inputs[1]))  # type: ignore[arg-type]
+        filters, channels, *kernel = (int(d) for d in self.shape(node.inputs[1]))  # type: ignore[arg-type]
         (output,), perm, shape = node.outputs, (*range(2, len(kernel) + 2), 1, 0), (math.prod(kernel) * channels, filters)
         weights = self.graph.constants.get(node.inputs[1])
         if weights is not None:
             matrix = self._arranged(weights, shape, lambda w: np.ascontiguousarray(w.transpose(perm)).reshape(shape))
         else:
-            self._restore(node.inputs[1])
+            self.restore(node.inputs[1])
             turned = made("Transpose", node.inputs[1], perm=perm)
-            matrix = made("Reshape", turned, self._constant(output, np.array(shape, np.int64)))
+            matrix = made("Reshape", turned, self.constant(output, np.array(shape, np.int64)))
         found = made("MatMul", rows, matrix)
         biased = len(node.inputs) > bias and node.inputs[bias]
-        self.twin[output] = made("Add", found, node.inputs[bias]) if biased else found
-        self.missing.add(output)
+        self.replace(output, made("Add", found, node.inputs[bias]) if biased else found)
 
     def _normalization(self, node: Node) -> bool:
         """By the mean and variance of every channel, or group of channels, of an image: averages over pixels and element-wise
         nodes. The variance is that of what is left without the mean, as in the operator's definition."""
-        kind, shape = self.inference.types.get(node.inputs[0]), self._shape(node.inputs[0])
+        kind, shape = self.inference.types.get(node.inputs[0]), self.shape(node.inputs[0])
         rank, (output,) = len(shape), node.outputs
         groups = int(node.attributes.get("num_groups", 0))
         if node.inputs[0] not in self.twin or rank < 3 or not isinstance(kind, TensorType) or kind.dtype is not DType.FLOAT:
             return False
-        if any(self._shape(n) != (shape[1],) for n in node.inputs[1:3]) or (groups and not isinstance(shape[1], int)):
+        if any(self.shape(n) != (shape[1],) for n in node.inputs[1:3]) or (groups and not isinstance(shape[1], int)):
             return False
         x, made = self.twin[node.inputs[0]], _Chain(self, node)
         axes = tuple(range(1, rank - 1))
@@ -183,11 +181,10 @@ class Blocks(Twins):
         mean = made.over_groups(mean, groups, rank)
         apart = made("Sub", x, mean)
         variance = made.over_groups(made("ReduceMean", made("Mul", apart, apart), axes=axes), groups, rank)
-        epsilon = self._constant(output, np.array([node.attributes.get("epsilon", 1e-5)], np.float32))
+        epsilon = self.constant(output, np.array([node.attributes.get("epsilon", 1e-5)], np.float32))
         deviation = made("Sqrt", made("Add", variance, epsilon))
         factor = made("Div", node.inputs[1], deviation)
-        self.twin[output] = made("Add", made("Mul", made("Sub", x, mean), factor), node.inputs[2])
-        self.missing.add(output)
+        self.replace(output, made("Add", made("Mul", made("Sub", x, mean), factor), node.inputs[2]))
         return True
 
 
@@ -200,12 +197,12 @@ def _placed(node: Node, kernel: Sequence[int]) -> dict[str, tuple[int, ...]]:
 class _Chain:
     """Appends nodes that together stand for one of the model."""
 
-    def __init__(self, rewrite: Twins, node: Node) -> None:
+    def __init__(self, rewrite: ChannelsLastTwins, node: Node) -> None:
         self.rewrite, self.node = rewrite, node
         (self.output,) = node.outputs
 
     def __call__(self, op_type: str, *inputs: str, **attributes: object) -> str:
-        made, own = self.rewrite._name(self.output), DOMAIN if op_type in ("Windows", "BentWindows") else ""
+        made, own = self.rewrite.name(self.output), DOMAIN if op_type in ("Windows", "BentWindows") else ""
         self.rewrite.nodes.append(
             Node(
                 op_type, list(inputs), [made], dict(attributes), name=f"{self.node.name} ({op_type})",
@@ -218,10 +215,10 @@ class _Chain:
         """Averages [N, 1..., C] as those of their group of channels; 0 groups: as they are."""
         if not groups:
             return values
-        constant = self.rewrite._constant
+        constant = self.rewrite.constant
         parts = self("Reshape", values, constant(self.output, np.array([0, groups, -1], np.int64)))
         mean = self("ReduceMean", parts, axes=(2,))
-        channels = int(self.rewrite._shape(self.node.inputs[0])[1])  # type: ignore[arg-type]
+        channels = int(self.rewrite.shape(self.node.inputs[0])[1])  # type: ignore[arg-type]
         spread = constant(self.output, np.zeros((1, groups, channels // groups), np.float32))
         whole = constant(self.output, np.array([0, *[1] * (rank - 2), channels], np.int64))
         return self("Reshape", self("Add", mean, spread), whole)

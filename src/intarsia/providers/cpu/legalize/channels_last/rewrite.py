@@ -22,6 +22,7 @@ from intarsia.ops.internal.integers import DOMAIN as INTEGERS
 from intarsia.providers.cpu.kernels.conv.conv_int8 import is_byte_convolution
 from intarsia.providers.cpu.kernels.conv.conv_transpose import as_convolution, as_phases, is_transposed_convolution
 from intarsia.providers.cpu.legalize.channels_last.blocks import Blocks, has_computed_filters, is_bent, is_sampled
+from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 
 _ELEMENTWISE = frozenset(
     "Abs Acos Acosh Add And Asin Asinh Atan Atanh BitShift Cast Ceil Celu Clip Cos Cosh Div Elu Equal Erf Exp Floor Gelu "
@@ -34,7 +35,7 @@ _POOLS = frozenset("MaxPool AveragePool GlobalAveragePool GlobalMaxPool".split()
 _NEAR = 64  # values that are looked at behind a transpose of the model
 
 
-def channels_last(inference: Inference) -> Graph | None:
+def assign_channels_last(inference: Inference, _: LegalizeEnv) -> Graph | None:
     """The graph with convolutions in channels-last form, or None if it has none that a template takes.
 
     Pooling alone is not worth the transposes: loops take its operands as they are.
@@ -74,18 +75,16 @@ class _Rewrite(Blocks):
             rule = self._rule(node)
             if rule is None or not rule(node):
                 for name in sorted(node.used_names()):
-                    self._restore(name)
+                    self.restore(name)
                 if node.has_subgraphs:
                     self._materialize(node.used_names())
                 self.nodes.append(node.copy())
         for name in outputs:
-            self._restore(name)
+            self.restore(name)
         self._materialize(set(outputs))
         for node in self.nodes:
             node.inputs = [self.same.get(name, name) for name in node.inputs]
-        self.graph.nodes = self.nodes
-        self.graph.types = {}
-        return self.graph
+        return self.finish()
 
     def _materialize(self, names: set[str]) -> None:
         """Make sure that values exist under their own names."""
@@ -139,8 +138,8 @@ class _Rewrite(Blocks):
         """
         (output,) = [o for o in node.outputs if o]
         bias = node.inputs[2] if len(node.inputs) > 2 else ""
-        weights, lengths = self.graph.constants[node.inputs[1]], self._shape(node.inputs[0])[2:]
-        image, blocks, twin = self._last(node.inputs[0]), self._name(output), self._name(output)
+        weights, lengths = self.graph.constants[node.inputs[1]], self.shape(node.inputs[0])[2:]
+        image, blocks, twin = self._last(node.inputs[0]), self.name(output), self.name(output)
 
         def add(
             op: str, inputs: list[str], name: str, attributes: dict[str, Any], version: int = 1, domain: str = DOMAIN
@@ -155,11 +154,11 @@ class _Rewrite(Blocks):
             given = self.graph.constants[bias].numpy() if bias else None
             parts = as_convolution(node, weights.numpy(), given, lengths)
             arranged = self._arranged(weights, parts.weights.shape, lambda w: as_convolution(node, w, None, lengths).weights)
-            inputs = [image, arranged, *([self._constant(bias, parts.bias)] if parts.bias is not None else [])]
+            inputs = [image, arranged, *([self.constant(bias, parts.bias)] if parts.bias is not None else [])]
             add("Conv", inputs, blocks, parts.convolution, 11)
             interleave = parts.interleave
         else:
-            rank, made = len(lengths), [self._name(output) for _ in phases]
+            rank, made = len(lengths), [self.name(output) for _ in phases]
             for phase, name in zip(phases, made, strict=True):
                 shape = (*weights.shape[1::-1], *phase.convolution["kernel_shape"])
                 inputs = [image, self._arranged(weights, shape, phase.weights), *([bias] if bias else [])]
@@ -168,13 +167,12 @@ class _Rewrite(Blocks):
             strides = list(node.attributes["strides"])
             interleave = {"blocks": strides, "begins": [0] * rank, "ends": [0] * rank, "group": 1}
         add("Interleave", [blocks], twin, interleave)
-        self.twin[output] = twin
-        self.missing.add(output)
+        self.replace(output, twin)
         return True
 
     def _elementwise(self, node: Node) -> bool:
         (output,) = [o for o in node.outputs if o]
-        rank = self._rank(output)
+        rank = self.rank(output)
         if rank < 3:
             return False
         inputs = []
@@ -198,15 +196,14 @@ class _Rewrite(Blocks):
     def _dynamic_quantize(self, node: Node) -> bool:
         """Bytes in the order of the floats; their scale and zero point have no order."""
         y, *numbers = node.outputs
-        twin = self._name(y)
+        twin = self.name(y)
         self.nodes.append(node.copy(inputs=[self.twin[node.inputs[0]]], outputs=[twin, *numbers]))
-        self.twin[y] = twin
-        self.missing.add(y)
+        self.replace(y, twin)
         return True
 
     def _operand(self, name: str, rank: int) -> str | None:
         """An operand of an element-wise node as it looks beside channels-last tensors of `rank`."""
-        if not name or (name in self.twin and self._rank(name) == rank):
+        if not name or (name in self.twin and self.rank(name) == rank):
             return self.twin.get(name, "")
         kind = self.inference.types.get(name)
         if not isinstance(kind, TensorType) or kind.shape is None:
@@ -217,7 +214,7 @@ class _Rewrite(Blocks):
         if constant is not None and constant.size < 1 << 20:
             array = constant.numpy()
             array = array.reshape((1,) * (rank - array.ndim) + array.shape)
-            return self._constant(name, np.moveaxis(array, 1, -1))
+            return self.constant(name, np.moveaxis(array, 1, -1))
         if len(kind.shape) == rank and name not in self.missing:
             return self._last(name)
         return None
@@ -227,38 +224,37 @@ class _Rewrite(Blocks):
         return 0 if axis == 0 else rank - 1 if axis == 1 else axis - 1
 
     def _concat(self, node: Node) -> bool:
-        rank = self._rank(node.outputs[0])
+        rank = self.rank(node.outputs[0])
         inputs = [self._operand(n, rank) for n in node.inputs]
-        if any(i is None or self._rank(n) != rank for i, n in zip(inputs, node.inputs, strict=True)):
+        if any(i is None or self.rank(n) != rank for i, n in zip(inputs, node.inputs, strict=True)):
             return False
         attributes = {**node.attributes, "axis": self._axis(int(node.attributes["axis"]), rank)}
         return self._emit(node, [i for i in inputs if i is not None], attributes=attributes)
 
     def _split(self, node: Node) -> bool:
-        rank = self._rank(node.inputs[0])
+        rank = self.rank(node.inputs[0])
         axis = self._axis(int(node.attributes.get("axis", 0)), rank)
-        outputs = [self._name(o) if o else "" for o in node.outputs]
+        outputs = [self.name(o) if o else "" for o in node.outputs]
         attributes = {**node.attributes, "axis": axis}
         self.nodes.append(
             node.copy(inputs=[self.twin[node.inputs[0]], *node.inputs[1:]], outputs=outputs, attributes=attributes)
         )
         for output, twin in zip(node.outputs, outputs, strict=True):
             if output:
-                self.twin[output] = twin
-                self.missing.add(output)
+                self.replace(output, twin)
         return True
 
     def _slice(self, node: Node) -> bool:
         axes = self._ints(node, 3, "axes")
         if node.inputs[0] not in self.twin or axes is None or "axes" in node.attributes:
             return False
-        moved = self._constant(node.inputs[3], np.array([self._axis(a, self._rank(node.inputs[0])) for a in axes], np.int64))
+        moved = self.constant(node.inputs[3], np.array([self._axis(a, self.rank(node.inputs[0])) for a in axes], np.int64))
         return self._emit(node, [self.twin[node.inputs[0]], *node.inputs[1:3], moved, *node.inputs[4:]])
 
     def _transpose(self, node: Node) -> bool:
         """The model's own way from or to channels-last."""
         (source,), (output,) = node.inputs, node.outputs
-        rank = self._rank(source)
+        rank = self.rank(source)
         perm = [int(p) for p in node.attributes.get("perm", range(rank)[::-1])]
         if rank < 3:
             return False
@@ -266,9 +262,8 @@ class _Rewrite(Blocks):
             self.same[output] = self.same.get(self.twin[source], self.twin[source])
             return True
         if perm == [0, rank - 1, *range(1, rank - 1)] and self._is_near_convolution(output):
-            self._restore(source)
-            self.twin[output] = self.same.get(source, source)
-            self.missing.add(output)
+            self.restore(source)
+            self.replace(output, self.same.get(source, source))
             return True
         return False
 
@@ -296,12 +291,12 @@ class _Rewrite(Blocks):
         if name != node.inputs[0]:
             return False
         if node.op_type == "Reshape":
-            return self._moved_shape(node, self._shape(name), self._shape(node.outputs[0])) is not None
+            return self._moved_shape(node, self.shape(name), self.shape(node.outputs[0])) is not None
         return node.op_type in ("Pad", "Resize", "Split", "Upsample")
 
     def _flatten(self, node: Node) -> bool:
         """One pixel has the same numbers in both layouts."""
-        before, after = self._shape(node.inputs[0]), self._shape(node.outputs[0])
+        before, after = self.shape(node.inputs[0]), self.shape(node.outputs[0])
         if not before or len(after) != 2 or any(d != 1 for d in before[2:]) or after[0] != before[0] or after[1] != before[1]:
             return False
         if not isinstance(after[1], int):
@@ -314,17 +309,16 @@ class _Rewrite(Blocks):
         if node.inputs[0] not in self.twin:
             return False
         (output,) = node.outputs
-        before, after = self._shape(node.inputs[0]), self._shape(output)
+        before, after = self.shape(node.inputs[0]), self.shape(output)
         if len(after) < 2 or len(before) < 3 or after[0] != before[0]:
             return False
         if len(after) == 2:
             return self._flatten(node)
         moved = self._moved_shape(node, before, after)
         if moved is not None:
-            twin = self._name(output)
+            twin = self.name(output)
             self._reshaped(node, self.twin[node.inputs[0]], twin, moved)
-            self.twin[output] = twin
-            self.missing.add(output)
+            self.replace(output, twin)
             return True
         return all(isinstance(d, int) for d in after[1:]) and self._shuffle(node, before, after)
 
@@ -349,17 +343,16 @@ class _Rewrite(Blocks):
         if exchange is None or joined is None or len(after) != rank + 1 or after[3:] != before[2:]:
             return False
         perm = [int(p) for p in exchange.attributes.get("perm", ())]
-        if perm != [0, 2, 1, *range(3, rank + 1)] or self._shape(joined.outputs[0]) != before:
+        if perm != [0, 2, 1, *range(3, rank + 1)] or self.shape(joined.outputs[0]) != before:
             return False
         if not isinstance(before[1], int) or not all(isinstance(d, int) for d in before[2:]):
             return False
         (output,) = joined.outputs
-        parts, mixed, twin = (self._name(output) for _ in range(3))
+        parts, mixed, twin = (self.name(output) for _ in range(3))
         self._reshaped(node, self.twin[node.inputs[0]], parts, (0, *before[2:], *after[1:3]))  # type: ignore[arg-type]
         self._append("Transpose", [parts], mixed, perm=[*range(rank - 1), rank, rank - 1])
         self._reshaped(joined, mixed, twin, (0, *before[2:], before[1]))  # type: ignore[arg-type]
-        self.twin[output] = twin
-        self.missing.add(output)
+        self.replace(output, twin)
         self.done |= {exchange.outputs[0], output}
         return True
 
@@ -370,7 +363,7 @@ class _Rewrite(Blocks):
         return found[0] if found[0].op_type == op_type and not found[0].domain and found[0].inputs[0] == name else None
 
     def _reduction(self, node: Node) -> bool:
-        rank = self._rank(node.inputs[0])
+        rank = self.rank(node.inputs[0])
         axes = self._ints(node, 1, "axes")
         if not axes or rank < 3:
             return False
@@ -383,7 +376,7 @@ class _Rewrite(Blocks):
         if "axes" in node.attributes:
             attributes["axes"] = moved
         else:
-            inputs.append(self._constant(node.inputs[1], np.array(moved, np.int64)))
+            inputs.append(self.constant(node.inputs[1], np.array(moved, np.int64)))
         if keep:
             return self._emit(node, inputs, attributes=attributes)
         self.nodes.append(node.copy(inputs=inputs, attributes=attributes))
@@ -391,17 +384,17 @@ class _Rewrite(Blocks):
 
     def _pad(self, node: Node) -> bool:
         pads = self._ints(node, 1, "pads")
-        rank = self._rank(node.inputs[0])
+        rank = self.rank(node.inputs[0])
         if pads is None or "pads" in node.attributes or len(pads) != 2 * rank or len(node.inputs) > 3 and node.inputs[3]:
             return False
         order = [0, *range(2, rank), 1]
         moved = [*(pads[i] for i in order), *(pads[rank + i] for i in order)]
-        made = self._constant(node.inputs[1], np.array(moved, np.int64))
+        made = self.constant(node.inputs[1], np.array(moved, np.int64))
         return self._emit(node, [self.twin[node.inputs[0]], made, *node.inputs[2:]])
 
     def _resize(self, node: Node) -> bool:
         """Scales, sizes and regions in the order of the twin's axes; those that a run computes are permuted by it."""
-        rank = self._rank(node.inputs[0])
+        rank = self.rank(node.inputs[0])
         if "axes" in node.attributes or node.inputs[0] not in self.twin:
             return False
         order = [0, *range(2, rank), 1]
@@ -416,15 +409,15 @@ class _Rewrite(Blocks):
                 continue
             places = [*order, *(rank + axis for axis in order)] if i == regions else order
             if constant is not None:
-                inputs.append(self._constant(name, constant.numpy()[places]))
+                inputs.append(self.constant(name, constant.numpy()[places]))
             else:
-                inputs.append(self._name(name))
-                self._append("Gather", [name, self._constant(name, np.array(places, np.int64))], inputs[-1], axis=0)
+                inputs.append(self.name(name))
+                self._append("Gather", [name, self.constant(name, np.array(places, np.int64))], inputs[-1], axis=0)
         return self._emit(node, inputs, attributes=attributes)
 
     def _squeeze(self, node: Node) -> bool:
         """Heights and widths of one element drop out; the rest is channels-last still."""
-        axes, rank = self._ints(node, 1, "axes"), self._rank(node.inputs[0])
+        axes, rank = self._ints(node, 1, "axes"), self.rank(node.inputs[0])
         if not axes or rank - len(axes) < 2 or any(a % rank < 2 for a in axes):
             return False
         moved = sorted(self._axis(a, rank) for a in axes)
@@ -432,7 +425,7 @@ class _Rewrite(Blocks):
         if "axes" in attributes:
             attributes["axes"] = moved
         else:
-            inputs.append(self._constant(node.inputs[1], np.array(moved, np.int64)))
+            inputs.append(self.constant(node.inputs[1], np.array(moved, np.int64)))
         if rank - len(axes) > 2:
             return self._emit(node, inputs, attributes=attributes)
         self.nodes.append(node.copy(inputs=inputs, attributes=attributes))  # images and channels: no order to change

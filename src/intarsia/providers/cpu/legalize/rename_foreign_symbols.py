@@ -6,17 +6,21 @@ from dataclasses import replace
 
 from intarsia.graph.dims import Dim, Expr, fresh_symbol, symbols_of
 from intarsia.graph.model import Graph, TensorType, Value, ValueType
+from intarsia.ops.framework.infer import Inference
+from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 
 
-def with_own_symbols(graph: Graph) -> Graph:
-    """A graph in which every symbol of an input's shape is the size of an input's axis.
+def rename_foreign_symbols(inference: Inference, _: LegalizeEnv) -> Graph | None:
+    """A graph in which every symbol of an input's shape is the size of an input's axis; None where that is so already.
 
     A part that another provider feeds may get an input of shape [n * repeats[0]] without ever seeing `repeats`: each such
-    size, and each other one written in symbols that no input defines, becomes a symbol of its own.
+    size, and each other one written in symbols that no input defines, becomes a symbol of its own. Only declared types are
+    read.
     """
+    graph = inference.graph
     own = {str(d) for v in graph.inputs for d in _shape(v.type) if isinstance(d, Expr) and str(d) in d.symbols}
     if all(symbols_of(d) <= own for v in graph.inputs for d in _shape(v.type)):
-        return graph
+        return None
     renamed: dict[Dim, Dim] = {}
 
     def opened(name: str, kind: ValueType | None) -> ValueType | None:

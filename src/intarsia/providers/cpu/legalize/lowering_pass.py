@@ -1,0 +1,48 @@
+"""A pass of the CPU provider over a graph, as a value with a name, and what it may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.model import Graph
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.infer import Inference
+from intarsia.ops.framework.registry import Registry
+
+
+@dataclass(frozen=True)
+class LegalizeEnv:
+    """What passes depend on besides the graph: operators, the machine, and the session's configuration entries."""
+
+    registry: Registry
+    target: Target
+    config: Mapping[str, str]
+
+    @property
+    def keeps_qdq(self) -> bool:
+        """Whether tensors that are dequantised stay as the model has them ("session.disable_quant_qdq")."""
+        return self.config.get("session.disable_quant_qdq", "0") == "1"
+
+
+@dataclass(frozen=True)
+class LoweringPass:
+    """One rewrite of a whole graph into operators, types and a layout that the CPU has kernels for.
+
+    Attributes:
+        name: a verb phrase, by which a session leaves it out (`disabled_optimizers`).
+        run: the graph after it, or None where nothing changes; it changes nothing of what it is given.
+        operators: types of nodes without one of which it is not run; none: it looks for itself.
+        required: why no session can do without it; "" where the graph computes the same without it, only slower.
+        reads_declared_types: it runs before types are inferred.
+    """
+
+    name: str
+    run: Callable[[Inference, LegalizeEnv], Graph | None]
+    operators: frozenset[str] = frozenset()
+    required: str = ""
+    reads_declared_types: bool = False
+
+    def applies(self, graph: Graph) -> bool:
+        """Whether it is worth running: cheap, and never False where the pass would change something."""
+        return not self.operators or any(node.op_type in self.operators for node in graph.nodes)
