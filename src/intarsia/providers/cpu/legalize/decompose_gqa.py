@@ -13,6 +13,7 @@ from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops.contrib.attention import DOMAIN
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.internal.gqa_steps import DOMAIN as PARTS
+from intarsia.providers.cpu.legalize.graph_rewriter import NodeParts
 from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 
 OPERATORS = frozenset(("GroupQueryAttention",))
@@ -31,7 +32,7 @@ def decompose_gqa(inference: Inference, _: LegalizeEnv) -> Graph | None:
     out = inference.graph.clone()
     changed, nodes = False, []
     for node in out.nodes:
-        parts = _parts(node, inference) if _is_grouped(node) else None
+        parts = _parts(out, node, inference) if _is_grouped(node) else None
         changed |= parts is not None
         nodes += [node] if parts is None else parts
     out.nodes = nodes
@@ -43,7 +44,7 @@ def _is_grouped(node: Node) -> bool:
     return node.domain == DOMAIN and node.op_type in OPERATORS
 
 
-def _parts(node: Node, inference: Inference) -> list[Node] | None:
+def _parts(graph: Graph, node: Node, inference: Inference) -> list[Node] | None:
     given = dict(zip(_INPUTS, node.inputs, strict=False))
     a = node.attributes
     heads, groups = int(a.get("num_heads", 0)), int(a.get("kv_num_heads", 0))
@@ -61,13 +62,13 @@ def _parts(node: Node, inference: Inference) -> list[Node] | None:
     query = types[0]
     if not isinstance(query, TensorType) or query.shape is None or len(query.shape) != 3:
         return None
-    return _Apart(node, given, heads, groups).nodes()
+    return _Apart(graph, node, given, heads, groups).nodes()
 
 
-class _Apart:
-    def __init__(self, node: Node, given: dict[str, str], heads: int, groups: int) -> None:
-        self.node, self.given, self.heads, self.groups = node, given, heads, groups
-        self.made: list[Node] = []
+class _Apart(NodeParts):
+    def __init__(self, graph: Graph, node: Node, given: dict[str, str], heads: int, groups: int) -> None:
+        super().__init__(graph, node)
+        self.given, self.heads, self.groups = given, heads, groups
 
     def nodes(self) -> list[Node]:
         a, first = self.node.attributes, self.node.outputs[0]
@@ -83,12 +84,12 @@ class _Apart:
         of_query, of_cache = (how | {"norm_epsilon": a.get(f"{x}_norm_epsilon", both)} for x in "qk")
         query = operands[0]
         if normal or how["do_rotary"] or not operands[1]:
-            query = f"{first}%query"
+            query = self.part("query")
             self._add("GroupedQuery", [*operands, *tables, self._name("q_norm_weight") if normal else ""], query, of_query)
-        lengths, caches = f"{first}%lengths", []
+        lengths, caches = self.part("lengths"), []
         self._add("GroupedLengths", [operands[0], *operands[3:]], lengths, {})
         for which, name in ((1, "past_key"), (2, "past_value")):
-            cache, past = present[which - 1] or f"{first}%{name}", self._name(name)
+            cache, past = present[which - 1] or self.part(name), self._name(name)
             rows = f"{cache}%rows" if past else cache
             weight = self._name("k_norm_weight") if normal and which == 1 else ""
             self._add("GroupedRows", [*operands, *tables, weight], rows, of_cache | {"which": which})
@@ -109,7 +110,4 @@ class _Apart:
         return self.given.get(name, "")
 
     def _add(self, op_type: str, inputs: list[str], output: str, attributes: dict[str, Any]) -> None:
-        while not inputs[-1]:
-            inputs = inputs[:-1]
-        node = self.node
-        self.made.append(Node(op_type, inputs, [output], attributes, PARTS, node.name, 1, origin=node.origin))
+        self.append(op_type, inputs, [output], attributes, PARTS, 1)

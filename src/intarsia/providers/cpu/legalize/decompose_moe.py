@@ -12,11 +12,12 @@ import numpy as np
 
 from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Constant, Graph, Node, TensorType
+from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops.contrib.moe import DOMAIN
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.internal.moe_steps import DOMAIN as PARTS
 from intarsia.providers.cpu.kernels.moe.storage import block_size
+from intarsia.providers.cpu.legalize.graph_rewriter import NodeParts
 from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 
 _PLAIN = ("relu", "gelu", "silu", "identity")
@@ -96,13 +97,13 @@ class _Layer:
         return self.weights.shape[2] * 8 // self.bits if self.bits else self.weights.shape[2]
 
 
-class _Mixture:
+class _Mixture(NodeParts):
     def __init__(self, graph: Graph, node: Node, inference: Inference) -> None:
-        self.graph, self.node, self.inference = graph, node, inference
+        super().__init__(graph, node)
+        self.inference = inference
         self.attributes: dict[str, Any] = node.attributes
         self.kind = self.attributes.get("activation_type", "relu")
         self.fusion = int(self.attributes.get("swiglu_fusion", 0)) if self.kind == "swiglu" else 0
-        self.made: list[Node] = []
 
     def given(self, slot: int) -> str:
         return self.node.inputs[slot] if slot < len(self.node.inputs) else ""
@@ -165,7 +166,7 @@ class _Mixture:
 
     def _nodes(self, experts: int, count: int, layers: list[_Layer]) -> list[Node]:
         x, logits = self.node.inputs[:2]
-        amount = self._constant("k", np.array([count]))
+        amount = self.constant_part("k", np.array([count]))
         _, chosen = self._add("TopK", [logits, amount], ["values", "chosen"], domain="", version=11, axis=-1)
         mixing = self.given(_MIXING) if self.node.op_type == "QMoE" else ""
         scores = mixing or self._add("Softmax", [logits], ["scores"], domain="", version=13, axis=-1)[0]
@@ -193,19 +194,9 @@ class _Mixture:
             inputs[5] = ""  # no zero points
         return self._add("ExpertProducts", inputs, [name], columns=layer.columns, bits=layer.bits, block=layer.block)[0]
 
-    def _constant(self, name: str, array: np.ndarray) -> str:
-        name = f"{self.node.outputs[0]}%{name}"
-        self.graph.constants[name] = Constant.of(name, array)
-        return name
-
     def _add(
         self, op_type: str, inputs: list[str], outputs: list[str] | None, domain: str = PARTS, version: int = 1, **given: Any
     ) -> list[str]:
         """A node; `outputs` None is the mixture's own output."""
-        while not inputs[-1]:
-            inputs = inputs[:-1]
-        first = self.node.outputs[0]
-        names = [first] if outputs is None else [f"{first}%{n}" for n in outputs]
-        node = self.node
-        self.made.append(Node(op_type, inputs, names, given, domain, node.name, version, origin=node.origin))
-        return names
+        names = self.node.outputs[:1] if outputs is None else [self.part(n) for n in outputs]
+        return self.append(op_type, inputs, names, given, domain, version)

@@ -19,6 +19,7 @@ from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.internal.moe_steps import DOMAIN as PARTS
+from intarsia.providers.cpu.legalize.graph_rewriter import NodeParts
 from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 
 OPERATORS = frozenset(("Gather",))
@@ -43,7 +44,7 @@ def convert_gather_matmul_to_moe(inference: Inference, _: LegalizeEnv) -> Graph 
         if made.index not in sorted_by:
             sorted_by[made.index] = parts.order(made)
         parts.product(made, *sorted_by[made.index])
-        nodes += parts.nodes
+        nodes += parts.made
     out.nodes = nodes
     out.types = {}
     return out
@@ -119,12 +120,8 @@ def _in_range(name: str, count: int, inference: Inference) -> bool:
     return isinstance(size, int) and size <= count
 
 
-class _Parts:
+class _Parts(NodeParts):
     """The nodes that take a product's place."""
-
-    def __init__(self, graph: Graph, node: Node) -> None:
-        self.graph, self.node = graph, node
-        self.nodes: list[Node] = []
 
     def order(self, made: _Product) -> tuple[str, str, str]:
         """Where each matrix' rows start, which row is where, and each row's place."""
@@ -151,14 +148,9 @@ class _Parts:
         return turned
 
     def _constant(self, name: str, numbers: list[int]) -> str:
-        name = f"{self.node.outputs[0]}%{name}"
-        self.graph.constants[name] = Constant.of(name, np.array(numbers, np.int64))
-        return name
+        return self.constant_part(name, np.array(numbers, np.int64))
 
     def _add(self, op_type: str, inputs: list[str], outputs: list[str] | None, domain: str = "", **given: Any) -> list[str]:
         """A node; `outputs` None is the product's own."""
-        first, node = self.node.outputs[0], self.node
-        names = [first] if outputs is None else [f"{first}%{n}" for n in outputs]
-        version = 1 if domain else 14
-        self.nodes.append(Node(op_type, inputs, names, given, domain, node.name, version, origin=node.origin))
-        return names
+        names = self.node.outputs[:1] if outputs is None else [self.part(n) for n in outputs]
+        return self.append(op_type, inputs, names, given, domain, 1 if domain else 14)

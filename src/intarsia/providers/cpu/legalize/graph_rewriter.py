@@ -1,8 +1,8 @@
-"""A graph that is written anew, node by node: what passes that go through a graph once have in common."""
+"""What passes have in common that write a graph anew, node by node, or several nodes for one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -118,4 +118,38 @@ class TwinRewriter(GraphRewriter):
         """The name of the twin of a value that a node is about to make in this form alone."""
         made = self.name(name)
         self.replace(name, made)
+        return made
+
+
+class NodeParts:
+    """Nodes that together stand for one of the model, under its name; what they make on the way is named OUTPUT%what.
+
+    Attributes:
+        graph: the graph that they become part of; constants are added to it.
+        made: those written so far, in order.
+    """
+
+    def __init__(self, graph: Graph, node: Node) -> None:
+        self.graph, self.node = graph, node
+        self.made: list[Node] = []
+
+    def part(self, what: str) -> str:
+        """The name of a value on the way."""
+        return f"{self.node.outputs[0]}%{what}"
+
+    def constant_part(self, what: str, array: np.ndarray) -> str:
+        """The name of a new constant."""
+        name = self.part(what)
+        self.graph.constants[name] = Constant.of(name, array)
+        return name
+
+    def append(
+        self, op_type: str, inputs: Sequence[str], outputs: Sequence[str], attributes: Mapping[str, object],
+        domain: str, version: int,
+    ) -> list[str]:  # fmt: skip
+        """Append a node, without inputs at the end that have no name; returns the names of its outputs."""
+        given, made, node = [*inputs], [*outputs], self.node
+        while not given[-1]:
+            given.pop()
+        self.made.append(Node(op_type, given, made, dict(attributes), domain, node.name, version, origin=node.origin))
         return made
