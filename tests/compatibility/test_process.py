@@ -232,7 +232,7 @@ print([m for m in sys.modules if m.startswith("onnxruntime")])
 """
         shown = python(code).splitlines()
         assert shown == [
-            "[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]] intarsia.session",
+            "[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]] intarsia.session.inference_session",
             "onnxruntime.nothing",
             "['CPUExecutionProvider']",
             "[]",
@@ -248,7 +248,7 @@ from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
 import onnxruntime, sys
 print(onnxruntime.InferenceSession.__module__, "onnxruntime.capi.onnxruntime_pybind11_state" in str(sys.modules.get("x")))
 """
-        assert python(code).split() == ["intarsia.session", "False"]
+        assert python(code).split() == ["intarsia.session.inference_session", "False"]
 
     def test_onnxruntimes_own_tools_are_attributes_of_the_alias(self) -> None:
         pytest.importorskip("onnxruntime", reason="the package whose Python tools are used")

@@ -14,7 +14,6 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 CODE = """
 import sys
-from intarsia.codegen import compilers
 from intarsia.codegen.llvm.compile_workers import Compilers
 expected = []
 began = Compilers.expect

@@ -166,11 +166,11 @@ def test_what_is_held_while_a_process_forks() -> None:
 def test_a_fork_while_kernels_are_handed_to_threads() -> None:
     """The lock that a thread pool's module takes before a fork is not held while this process waits for the engine's."""
     code = """
-from intarsia.codegen import engine
+from intarsia.codegen.llvm import jit
 from concurrent.futures import ThreadPoolExecutor
 entered = threading.Event()
 def work():
-    with engine._lock, ThreadPoolExecutor(1) as pool:
+    with jit._lock, ThreadPoolExecutor(1) as pool:
         entered.set()
         end = time.monotonic() + 1
         while time.monotonic() < end:
@@ -181,7 +181,7 @@ entered.wait()
 start = time.monotonic()
 child = os.fork()
 if child == 0:
-    os._exit(0 if engine._lock.acquire(timeout=5) else 1)
+    os._exit(0 if jit._lock.acquire(timeout=5) else 1)
 print(time.monotonic() - start < 20, os.waitpid(child, 0)[1])
 thread.join()
 """
@@ -192,8 +192,8 @@ thread.join()
 def test_a_thread_pools_module_that_is_imported_while_a_process_forks() -> None:
     """It takes a lock before each fork and gives it back afterwards: this one had begun already."""
     code = """
-from intarsia import forks
-lock, entered = forks.held_lock(9), threading.Event()
+from intarsia.machine import fork_safety
+lock, entered = fork_safety.held_lock(9), threading.Event()
 assert "concurrent.futures.thread" not in sys.modules
 def work():
     with lock:
@@ -222,7 +222,7 @@ def test_a_fork_waits_for_an_import(tmp_path: Path) -> None:
     (tmp_path / "slowly.py").write_text("import time\ntime.sleep(0.5)\n")
     code = f"""
 sys.path.insert(0, {str(tmp_path)!r})
-from intarsia import forks
+from intarsia.machine import fork_safety
 space = {{"__name__": "intarsia.made_up"}}
 exec("def work():\\n    import slowly", space)
 theirs = {{"__name__": "somebody"}}

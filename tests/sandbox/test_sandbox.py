@@ -251,7 +251,8 @@ def test_a_process_that_ends_in_a_run(number: signal.Signals) -> None:
 def prepared(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Let this be done in processes that are started from now on, before they are asked anything."""
     program = apart_process._program()
-    program[-1] = program[-1].replace("; main()", f"; from intarsia.sandbox import child; exec({code!r}, vars(child)); main()")
+    before = f"; from intarsia.sandbox import worker; exec({code!r}, vars(worker))"
+    program[-1] = program[-1].replace("; main()", f"{before}; main()")
     monkeypatch.setattr(apart_process, "_program", lambda: program)
 
 
