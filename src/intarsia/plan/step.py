@@ -37,6 +37,7 @@ class Code:
 
 
 Argument = Ref | Code | int | np.ndarray | Table  # an array or table stands for its address, and is kept alive by the plan
+Address = Argument  # an argument that says where something lies, not how much there is
 Sizes = Callable[[Dim], int]
 Arguments = Callable[[Sizes, int], Sequence[Argument]]
 

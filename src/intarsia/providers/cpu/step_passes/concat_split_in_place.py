@@ -234,6 +234,6 @@ def _copy(
     source: str, out: str, begin: Place, place: Place, pixels: Dim, count: int, size: Sizes, threads: int
 ) -> Sequence[Argument]:
     return copy_channels.copy_args(
-        Ref(source, begin.offset_nbytes), Ref(out, place.offset_nbytes), pixels=size(pixels), channels=count,  # type: ignore[arg-type]
+        Ref(source, begin.offset_nbytes), Ref(out, place.offset_nbytes), pixels=size(pixels), channels=count,
         source_pixel=begin.pixel_nbytes, out_pixel=place.pixel_nbytes,
     )  # fmt: skip

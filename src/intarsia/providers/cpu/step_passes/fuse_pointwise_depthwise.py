@@ -149,7 +149,7 @@ class _Pair:
         pads = (above, shape.pads[1], reach - above - (high - low), shape.pads[3])
         part = replace(shape, batch=1, spatial=(high - low, shape.spatial[1]), pads=pads)
         skipped = first * shape.output[1] * shape.filters * self._out_size
-        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, part.output) for o in self.window.operands]  # type: ignore[arg-type]
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, part.output) for o in self.window.operands]
         return depthwise_kernel.depthwise_args(
-            spec, self.target, part, x=0, weights=Ref(self.window.weights), y=Ref(self.window.y, skipped), operands=given  # type: ignore[arg-type]
+            spec, self.target, part, x=0, weights=Ref(self.window.weights), y=Ref(self.window.y, skipped), operands=given
         )  # fmt: skip

@@ -7,6 +7,7 @@ import functools
 from intarsia.codegen.builder.kernel_body import Module
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.attention.attention_arguments import Heads
 from intarsia.providers.cpu.kernels.common.nontemporal_copy import copy_either, copy_function, fence, passes_caches
 
@@ -41,8 +42,8 @@ def kernel_text(target: Target) -> KernelText:
 
 
 def append_args(
-    past: int, fresh: Heads, out: int, *, batch: int, heads: int, past_rows: int, rows: int, size: int, streamed: int
-) -> list[int]:
+    past: Address, fresh: Heads, out: Address, *, batch: int, heads: int, past_rows: int, rows: int, size: int, streamed: int
+) -> list[Argument]:
     """The appending step's arguments: addresses, and sizes of float32 [batch, heads, rows, size] operands. `streamed`: from how
     many bytes of `out` on it is written past the caches."""
     return [past, fresh.address, out, batch, heads, past_rows * size * 4, rows, size * 4, *fresh[1:], streamed]

@@ -177,7 +177,7 @@ class Attention(Template):
         shape = self._row_shape(target, size)
         q, k, v = (self._attended(i, size) for i in range(3))
         return attention_arguments.attention_args(
-            self.spec, target, shape, threads, micro=micro, pack=pack, q=q, k=k, v=v, taps=Ref(table),  # type: ignore[arg-type]
+            self.spec, target, shape, threads, micro=micro, pack=pack, q=q, k=k, v=v, taps=Ref(table),
             scale=self._scale(shape), **self._common(out, size),
         )  # fmt: skip
 
@@ -186,8 +186,8 @@ class Attention(Template):
     ) -> Sequence[Argument]:
         k, v = Ref(keys), Ref(values)
         return attention_arguments.lane_args(
-            self.spec, target, self._lane_shape(target, size), micro=micro, q=self._attended(0, size), k=k, v=v,  # type: ignore[arg-type]
-            taps=Ref(table), claims=Ref(CLAIMS), **self._common(out, size),  # type: ignore[arg-type]
+            self.spec, target, self._lane_shape(target, size), micro=micro, q=self._attended(0, size), k=k, v=v,
+            taps=Ref(table), claims=Ref(CLAIMS), **self._common(out, size),
         )  # fmt: skip
 
     def _common(self, out: str, size: Sizes) -> dict[str, Any]:
@@ -206,8 +206,8 @@ class Attention(Template):
         k, v = (self._attended(i, size) for i in (1, 2))
         shape = self._lane_shape(target, size)
         return attention_arguments.lane_pack_args(
-            self.spec, target, shape, k=k, v=v, k_out=Ref(keys), v_out=Ref(values), scale=self._scale(shape),  # type: ignore[arg-type]
-            lengths=Ref(self.reads[4]) if self.spec.lengths is not None else 0,  # type: ignore[arg-type]
+            self.spec, target, shape, k=k, v=v, k_out=Ref(keys), v_out=Ref(values), scale=self._scale(shape),
+            lengths=Ref(self.reads[4]) if self.spec.lengths is not None else 0,
         )  # fmt: skip
 
     def _scratch_nbytes(self, target: Target, size: Sizes, threads: int) -> int:
@@ -260,7 +260,7 @@ class Attention(Template):
         batch, heads, rows, width = (size(d) for d in self.views[which].shape)
         past, out = self.reads[4 + which], self.joined[which - 1]
         return append_kv_kernel.append_args(
-            Ref(past) if past else 0, self._heads(which, size), Ref(out), batch=batch, heads=heads,  # type: ignore[arg-type]
+            Ref(past) if past else 0, self._heads(which, size), Ref(out), batch=batch, heads=heads,
             past_rows=size(self.before), rows=rows, size=width,
             streamed=streamed_nbytes() if out in self.outputs else MOST_BYTES,
         )  # fmt: skip
@@ -272,18 +272,18 @@ class Attention(Template):
             return self._heads(which, size)
         _, heads, rows, width = (size(d) for d in self.views[which].shape)
         row, head = 4 * width, 4 * width * (rows + size(self.before))
-        return Heads(Ref(name), head * heads, head, row)  # type: ignore[arg-type]
+        return Heads(Ref(name), head * heads, head, row)
 
     def _heads(self, which: int, size: Sizes) -> Heads:
         view = self.views[which]
         address = Ref(self.reads[which], 4 * size(view.offset))
         batch, head, row = (4 * size(s) for s in view.strides)
-        return Heads(address, batch if size(view.shape[0]) > 1 else 0, head, row)  # type: ignore[arg-type]
+        return Heads(address, batch if size(view.shape[0]) > 1 else 0, head, row)
 
     def _out(self, out: str, shape: AttentionShape) -> Heads:
         _, heads, _, queries, _, _, vsize = vars(shape).values()
         head, row = (vsize, heads * vsize) if len(self.output.shape or ()) == 3 else (queries * vsize, vsize)
-        return Heads(Ref(out), 4 * heads * queries * vsize, 4 * head, 4 * row)  # type: ignore[arg-type]
+        return Heads(Ref(out), 4 * heads * queries * vsize, 4 * head, 4 * row)
 
     def _mask(self, shape: AttentionShape, size: Sizes) -> Heads | None:
         """Strides of the mask, 0 along axes that it broadcasts."""
@@ -300,7 +300,7 @@ class Attention(Template):
                 )
         itemsize = 4 if self.spec.mask == "float" else 1
         strides = [itemsize * math.prod(dims[axis + 1 :]) if dims[axis] > 1 else 0 for axis in range(3)]
-        return Heads(Ref(self.reads[3]), *strides)  # type: ignore[arg-type]
+        return Heads(Ref(self.reads[3]), *strides)
 
 
 def _products(shape: AttentionShape) -> int:

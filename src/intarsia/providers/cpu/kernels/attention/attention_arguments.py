@@ -10,6 +10,7 @@ from typing import NamedTuple
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
 
 KEY_PANELS = 16  # panels of keys in a block
@@ -56,7 +57,7 @@ class AttentionSpec:
 class Heads(NamedTuple):
     """Where an operand lies: the address of its first row, and bytes between batch entries, heads and rows."""
 
-    address: int
+    address: Address
     batch: int = 0
     head: int = 0
     row: int = 0
@@ -149,24 +150,24 @@ def attention_args(
     shape: AttentionShape,
     threads: int,
     *,
-    micro: int,
-    pack: int,
+    micro: Address,
+    pack: Address,
     q: Heads,
     k: Heads,
     v: Heads,
     out: Heads,
     scale: float,
-    taps: int,
-    scratch: int,
+    taps: Address,
+    scratch: Address,
     mask: Heads | None = None,
     softcap: float = 0.0,
     offset: int = 0,
     step: int = 1,
     left: int = UNBOUNDED,
     right: int = UNBOUNDED,
-    lengths: int = 0,
+    lengths: Address = 0,
     more: int = 0,
-) -> list[int]:
+) -> list[Argument]:
     """The kernel's arguments.
 
     Query row i is at position `offset + i * step`; with `spec.bounded` it sees keys from position - left to position + right
@@ -262,12 +263,12 @@ def lane_pack_args(
     *,
     k: Heads,
     v: Heads,
-    k_out: int,
-    v_out: int,
+    k_out: Address,
+    v_out: Address,
     scale: float,
-    lengths: int = 0,
+    lengths: Address = 0,
     more: int = 0,
-) -> list[int]:
+) -> list[Argument]:
     """The packing step's arguments: operands, and where `batch * kv_heads` times `packed_elements` float32 go.
 
     `scale` is that of the scores; packed keys have it, and a factor of log2(e) where nothing is done to scores (`_unit`).
@@ -289,22 +290,22 @@ def lane_args(
     target: Target,
     shape: AttentionShape,
     *,
-    micro: int,
+    micro: Address,
     q: Heads,
-    k: int,
-    v: int,
+    k: Address,
+    v: Address,
     out: Heads,
-    taps: int,
-    scratch: int,
-    claims: int,
+    taps: Address,
+    scratch: Address,
+    claims: Address,
     mask: Heads | None = None,
     softcap: float = 0.0,
     offset: int = 0,
     left: int = UNBOUNDED,
     right: int = UNBOUNDED,
-    lengths: int = 0,
+    lengths: Address = 0,
     more: int = 0,
-) -> list[int]:
+) -> list[Argument]:
     """The arguments of `attention_lanes.kernel_text`.
 
     `micro` is the address of `lane_micro_text` for `lane_tile(target)`, with `spec.pairs` that of `tiled_pairs_text`; `k` and

@@ -67,4 +67,4 @@ class Softmax(Template):
     def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         assert self.output.shape is not None
         rows = size(product(self.output.shape[: self.start]))
-        return template.softmax_args(Ref(self.reads[0]), Ref(self.node.outputs[0]), rows=rows, n=size(self.row))  # type: ignore[arg-type]
+        return template.softmax_args(Ref(self.reads[0]), Ref(self.node.outputs[0]), rows=rows, n=size(self.row))

@@ -14,6 +14,7 @@ from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.attention.online_softmax import Rows
 
 _F32 = DType.FLOAT
@@ -96,6 +97,6 @@ def _fold(
     return value[0]
 
 
-def softmax_args(x: int, y: int, *, rows: int, n: int) -> Sequence[int]:
+def softmax_args(x: Address, y: Address, *, rows: int, n: int) -> Sequence[Argument]:
     """The step's arguments: addresses, and sizes of float32 [rows, n]."""
     return [x, y, rows, n]

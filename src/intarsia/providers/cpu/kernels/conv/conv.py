@@ -444,4 +444,4 @@ class Convolution(Filtered):
 
 
 def _picking(geometry: Geometry, dtype: DType, x: str, y: str, size: Sizes, threads: int) -> Sequence[Argument]:
-    return implicit_gemm.picking_args(geometry.at(size), dtype, Ref(x), Ref(y))  # type: ignore[arg-type]
+    return implicit_gemm.picking_args(geometry.at(size), dtype, Ref(x), Ref(y))

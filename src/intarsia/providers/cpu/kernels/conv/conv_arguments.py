@@ -38,7 +38,7 @@ class FilterCall:
         return threads * winograd_plan.scratch_nbytes(self.spec, self.target, self.geometry.at(size), threads)
 
     def _given(self, shape: implicit_gemm.ConvShape, dtype: DType) -> list[gemm_kernel.Operand]:
-        return [implicit_gemm.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, dtype) for o in self.operands]  # type: ignore[arg-type]
+        return [implicit_gemm.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, dtype) for o in self.operands]
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class ConvolutionCall(FilterCall):
     ) -> Sequence[Argument]:
         """The product's arguments for some of its lines, which lie at `x` and `y`."""
         return implicit_gemm.conv_args(
-            self.spec, self.target, shape, micro=Code(self.micro), x=x, weights=Ref(self.weights), y=y,  # type: ignore[arg-type]
-            taps=taps, operands=self._given(shape, self.spec.dtype), claims=claims, threads=threads,  # type: ignore[arg-type]
+            self.spec, self.target, shape, micro=Code(self.micro), x=x, weights=Ref(self.weights), y=y,
+            taps=taps, operands=self._given(shape, self.spec.dtype), claims=claims, threads=threads,
             y_pixel_nbytes=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
 
@@ -77,23 +77,23 @@ class ConvolutionCall(FilterCall):
     ) -> Sequence[Argument]:
         """The arguments of a pointwise product for some of its pixels, which lie at `x` and `y`."""
         return pointwise_kernel.rows_args(
-            self.spec, self.target, micro=Code(self.micro), a=x, b=Ref(self.weights), c=y,  # type: ignore[arg-type]
+            self.spec, self.target, micro=Code(self.micro), a=x, b=Ref(self.weights), c=y,
             m=shape.batch * math.prod(shape.output), n=shape.filters, k=shape.channels,
-            taps=pointwise_kernel.row_taps(self.spec.dtype, self.target),  # type: ignore[arg-type]
-            claims=claims, operands=self._given(shape, self.spec.dtype), threads=threads,  # type: ignore[arg-type]
+            taps=pointwise_kernel.row_taps(self.spec.dtype, self.target),
+            claims=claims, operands=self._given(shape, self.spec.dtype), threads=threads,
             lda=self.x_place.pixel_nbytes or None, ldc=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
 
     def windows(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         given = [
-            line_buffer_kernel.window_operand(self.spec, o.kind, o.dtype, Ref(o.name), shape, threads)  # type: ignore[arg-type]
+            line_buffer_kernel.window_operand(self.spec, o.kind, o.dtype, Ref(o.name), shape, threads)
             for o in self.operands
         ]
         return line_buffer_kernel.window_args(
-            self.spec, self.target, shape, micro=Code(self.micro), x=self._x(), weights=Ref(self.weights), y=self._y(),  # type: ignore[arg-type]
-            tables=line_buffer_kernel.window_tables(self.spec, self.target, shape, threads), scratch=Ref(SCRATCH),  # type: ignore[arg-type]
-            claims=Ref(CLAIMS),  # type: ignore[arg-type]
+            self.spec, self.target, shape, micro=Code(self.micro), x=self._x(), weights=Ref(self.weights), y=self._y(),
+            tables=line_buffer_kernel.window_tables(self.spec, self.target, shape, threads), scratch=Ref(SCRATCH),
+            claims=Ref(CLAIMS),
             operands=given, threads=threads, x_pixel_nbytes=self.x_place.pixel_nbytes, y_pixel_nbytes=self.y_place.pixel_nbytes,
         )  # fmt: skip
 
@@ -103,24 +103,24 @@ class ConvolutionCall(FilterCall):
     def winograd(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         return winograd_plan.winograd_args(
-            self.spec, self.target, shape, micro=Code(self.micro), x=self._x(), weights=Ref(self.weights), y=self._y(),  # type: ignore[arg-type]
-            taps=Ref(self.taps), scratch=Ref(SCRATCH), nthreads=threads, claims=Ref(CLAIMS),  # type: ignore[arg-type]
+            self.spec, self.target, shape, micro=Code(self.micro), x=self._x(), weights=Ref(self.weights), y=self._y(),
+            taps=Ref(self.taps), scratch=Ref(SCRATCH), nthreads=threads, claims=Ref(CLAIMS),
             operands=self._given(shape, DType.FLOAT), x_pixel_nbytes=self.x_place.pixel_nbytes or None,
             y_pixel_nbytes=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
 
     def depthwise(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, shape.output) for o in self.operands]  # type: ignore[arg-type]
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, shape.output) for o in self.operands]
         return depthwise_kernel.depthwise_args(
-            self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(), operands=given,  # type: ignore[arg-type]
+            self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(), operands=given,
             x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
 
     def few_filters(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, shape.output) for o in self.operands]  # type: ignore[arg-type]
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, shape.output) for o in self.operands]
         return few_output_channels_kernel.few_filters_args(
-            self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(), operands=given,  # type: ignore[arg-type]
+            self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(), operands=given,
             x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
         )  # fmt: skip

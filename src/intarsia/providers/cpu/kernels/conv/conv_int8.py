@@ -348,8 +348,8 @@ class _ByteCall(FilterCall):
     def winograd(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         return winograd_plan.winograd_args(
-            self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
-            taps=Ref(self.taps), scratch=Ref(SCRATCH), nthreads=threads, claims=Ref(CLAIMS), number=Ref(self.zero),  # type: ignore[arg-type]
+            self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),
+            taps=Ref(self.taps), scratch=Ref(SCRATCH), nthreads=threads, claims=Ref(CLAIMS), number=Ref(self.zero),
             operands=self._given(shape, SUMS),
         )  # fmt: skip
 
@@ -360,9 +360,9 @@ class _ByteCall(FilterCall):
             self.few if self.few and not gemm_kernel.many_rows(implicit_gemm.rows(shape), self.spec.tile) else self.micro
         )
         return implicit_gemm.conv_args(
-            self.spec, self.target, shape, micro=micro, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
-            taps=taps, operands=self._given(shape, SUMS), parts=self.parts, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
-            scratch=Ref(SCRATCH) if self.spec.in_words else 0, panel_nbytes=self.panel_nbytes,  # type: ignore[arg-type]
+            self.spec, self.target, shape, micro=micro, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),
+            taps=taps, operands=self._given(shape, SUMS), parts=self.parts, claims=Ref(CLAIMS), threads=threads,
+            scratch=Ref(SCRATCH) if self.spec.in_words else 0, panel_nbytes=self.panel_nbytes,
         )  # fmt: skip
 
     def widened_nbytes(self, size: Sizes, threads: int) -> int:
@@ -371,15 +371,15 @@ class _ByteCall(FilterCall):
 
     def depthwise(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, shape.output) for o in self.operands]  # type: ignore[arg-type]
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, shape.output) for o in self.operands]
         return depthwise_kernel.depthwise_args(
-            self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y), operands=given,  # type: ignore[arg-type]
-            number=Ref(self.zero),  # type: ignore[arg-type]
+            self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y), operands=given,
+            number=Ref(self.zero),
         )  # fmt: skip
 
 
 def _widen(geometry: Geometry, x: str, words: str, number: str, size: Sizes, threads: int) -> Sequence[Argument]:
-    return widened_int16.widen_args(geometry.at(size), Ref(x), Ref(words), Ref(number))  # type: ignore[arg-type]
+    return widened_int16.widen_args(geometry.at(size), Ref(x), Ref(words), Ref(number))
 
 
 def _is_signed_byte(weights: np.ndarray) -> bool:

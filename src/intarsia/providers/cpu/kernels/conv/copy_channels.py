@@ -8,6 +8,7 @@ from intarsia.codegen.builder.kernel_body import Module
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 
 _FOUR = 4  # vectors at once
@@ -39,6 +40,8 @@ def copy_text(dtype: DType, target: Target) -> KernelText:
     return module.text("channels")
 
 
-def copy_args(source: int, out: int, *, pixels: int, channels: int, source_pixel: int, out_pixel: int) -> list[int]:
+def copy_args(
+    source: Address, out: Address, *, pixels: int, channels: int, source_pixel: int, out_pixel: int
+) -> list[Argument]:
     """Addresses of the first channels, how many pixels of how many channels, and the bytes between pixels."""
     return [source, out, pixels, channels, source_pixel, out_pixel]

@@ -114,6 +114,6 @@ class _Packing:
         else:
             places = pack_dynamic_filters.same_places(self.channels * self.taps)
         return pack_dynamic_filters.pack_filters_args(
-            source=Ref(self.source), packed=Ref(self.packed), places=places, steps=self.steps, filters=self.filters,  # type: ignore[arg-type]
+            source=Ref(self.source), packed=Ref(self.packed), places=places, steps=self.steps, filters=self.filters,
             groups=self.groups, width=self.width, tile=self.tile,
-        )  # type: ignore[return-value]  # fmt: skip
+        )  # fmt: skip

@@ -17,6 +17,7 @@ import numpy as np
 from intarsia.codegen.builder.kernel_body import Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import FIELDS, Window, WindowSpec, window_args
@@ -59,9 +60,9 @@ def pack_weights(weights: np.ndarray, target: Target) -> np.ndarray:
 
 
 def few_filters_args(
-    spec: WindowSpec, target: Target, shape: ConvShape, *, x: int, weights: int, y: int, operands: Sequence[Operand] = (),
-    x_pixel_nbytes: int | None = None, y_pixel_nbytes: int | None = None,
-) -> list[int]:  # fmt: skip
+    spec: WindowSpec, target: Target, shape: ConvShape, *, x: Address, weights: Address, y: Address,
+    operands: Sequence[Operand] = (), x_pixel_nbytes: int | None = None, y_pixel_nbytes: int | None = None,
+) -> list[Argument]:  # fmt: skip
     """The kernel's arguments: addresses of the input (without border), of `pack_weights`' result, of the output."""
     pixel = y_pixel_nbytes or spec.filters * itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
     args = window_args(

@@ -25,6 +25,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.trace import most
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.argument_tables import Spread, Table
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix, packed_nbytes
@@ -163,20 +164,20 @@ def conv_args(
     target: Target,
     shape: ConvShape,
     *,
-    micro: int,
-    x: int,
-    weights: int,
-    y: int,
+    micro: Address,
+    x: Address,
+    weights: Address,
+    y: Address,
     taps: Table,
     operands: Sequence[Operand] = (),
     x_pixel_nbytes: int | None = None,
     y_pixel_nbytes: int | None = None,
     parts: int = 1,
-    claims: int = 0,
+    claims: Address = 0,
     threads: int = 1,
-    scratch: int = 0,
+    scratch: Address = 0,
     panel_nbytes: int = 0,
-) -> list[int]:
+) -> list[Argument]:
     """The arguments of the product's kernel for a convolution.
 
     `x` is the address of the input with its border (of the input itself if it needs none), `weights` of `pack_weights`'
@@ -198,7 +199,7 @@ def conv_args(
     row = depth * math.prod(s.kernel) * parts // ntaps
     packed = packed_nbytes(spec.steps(row) * ntaps, each, tile) * spec.b_itemsize // tile.itemsize
     call = functools.partial(
-        general_args, spec, target, micro=micro, a=x, b=weights, ldb=0, c=y, ldc=y_pixel, n=each, taps=taps,  # type: ignore[arg-type]
+        general_args, spec, target, micro=micro, a=x, b=weights, ldb=0, c=y, ldc=y_pixel, n=each, taps=taps,
         ntaps=ntaps, k=row, operands=operands, b_batch=(0, packed), claims=claims,
         threads=threads, scratch=scratch, panel_nbytes=panel_nbytes,
     )  # fmt: skip
@@ -236,7 +237,7 @@ def panel_nbytes(spec: GemmSpec, target: Target, shape: ConvShape, parts: int = 
 
 
 def conv_operand(
-    kind: str, dtype: DType, address: int, shape: ConvShape, target: Target, compute: DType = DType.FLOAT
+    kind: str, dtype: DType, address: Address, shape: ConvShape, target: Target, compute: DType = DType.FLOAT
 ) -> Operand:
     """An epilogue operand of a convolution: "column" [M], "full" [N, ..., M] dense, "row" [N, ...] dense (of one group), or
     "scalar"."""
@@ -324,7 +325,7 @@ def border_text(spec: BorderSpec, target: Target) -> KernelText:
     return module.text("border")
 
 
-def border_args(shape: ConvShape, source: int, out: int, number: int = 0) -> list[int]:
+def border_args(shape: ConvShape, source: Address, out: Address, number: Address = 0) -> list[Argument]:
     """The border step's arguments: addresses of the input and of its copy, dense [N, *shape.padded, C].
 
     `number` is the address of the byte that fills the border of an image of bytes.
@@ -356,7 +357,7 @@ def picking_text(target: Target) -> KernelText:
     return module.text("picking")
 
 
-def picking_args(shape: ConvShape, dtype: DType, source: int, out: int) -> list[int]:
+def picking_args(shape: ConvShape, dtype: DType, source: Address, out: Address) -> list[Argument]:
     """The arguments of `picking_text`: addresses of the input and of its copy, dense [N, *shape.output, C]."""
     s = shape.as_3d()
     nbytes = s.channels * itemsize(dtype)

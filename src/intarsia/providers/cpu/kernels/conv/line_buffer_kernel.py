@@ -27,6 +27,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.trace import cached, least, most
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.argument_tables import Inside, Part, Spread, Table
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common import work_stealing as claiming
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
@@ -207,18 +208,18 @@ def window_args(
     target: Target,
     shape: ConvShape,
     *,
-    micro: int,
-    x: int,
-    weights: int,
-    y: int,
+    micro: Address,
+    x: Address,
+    weights: Address,
+    y: Address,
     tables: Table,
-    scratch: int,
-    claims: int = 0,
+    scratch: Address,
+    claims: Address = 0,
     operands: Sequence[Operand] = (),
     threads: int = 1,
     x_pixel_nbytes: int = 0,
     y_pixel_nbytes: int = 0,
-) -> list[int]:
+) -> list[Argument]:
     """The arguments of `window_text`: addresses of the input (without border), of `pack_windows`' result, the output and
     `window_tables`; `operands` as `window_operand` gives them; `claims` and `threads` as in `blocked.rows_args`;
     `x_pixel_nbytes` and `y_pixel_nbytes`: bytes between pixels where these are slices of channels of wider images."""
@@ -257,7 +258,7 @@ def window_args(
     return args
 
 
-def window_operand(spec: GemmSpec, kind: str, dtype: DType, address: int, shape: ConvShape, threads: int) -> Operand:
+def window_operand(spec: GemmSpec, kind: str, dtype: DType, address: Address, shape: ConvShape, threads: int) -> Operand:
     """An epilogue operand: "column" [M], "full" [N, ..., M] dense, or "scalar"."""
     if kind in ("column", "scalar"):
         return Operand(address)

@@ -15,6 +15,7 @@ from intarsia.codegen.builder.kernel_body import Module
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.pack_b import packed_nbytes, transposed
 from intarsia.providers.cpu.kernels.conv.line_buffer_kernel import padded_channels
@@ -80,8 +81,8 @@ def pack_filters_text(dtype: DType, target: Target) -> KernelText:
 
 
 def pack_filters_args(
-    *, source: int, packed: int, places: np.ndarray, steps: int, filters: int, groups: int, width: int, tile: Tile
-) -> list[object]:
+    *, source: Address, packed: Address, places: np.ndarray, steps: int, filters: int, groups: int, width: int, tile: Tile
+) -> list[Argument]:
     """The step's arguments. `filters` of each of `groups`, numbers of each filter as many as `places` has, in panels of `width`
     columns and so many `steps`, of which those that no place names are zeros."""
     nbytes = packed_nbytes(steps, filters, tile)

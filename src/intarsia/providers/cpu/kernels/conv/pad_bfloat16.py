@@ -11,6 +11,7 @@ from intarsia.codegen.builder.kernel_body import Body, Module, Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, border_args
 from intarsia.providers.cpu.kernels.matmul.vnni_layout import LINE_WORDS, rounded_pairs
@@ -63,6 +64,6 @@ def _rounded(body: Body, numbers: Value, source: DType) -> Value:
     return body.shuffle(both, both, range(LINE_WORDS))
 
 
-def pair_border_args(shape: ConvShape, source: int, out: int) -> list[int]:
+def pair_border_args(shape: ConvShape, source: Address, out: Address) -> list[Argument]:
     """Addresses of the input and of its copy, dense [N, *shape.padded, C + 1], for `shape` of C channels."""
     return border_args(shape, source, out)

@@ -17,6 +17,7 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common import work_stealing as claiming
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile, tiled_rows
@@ -75,20 +76,20 @@ def rows_args(
     spec: GemmSpec,
     target: Target,
     *,
-    micro: int,
-    a: int,
-    b: int,
-    c: int,
+    micro: Address,
+    a: Address,
+    b: Address,
+    c: Address,
     m: int,
     n: int,
     k: int,
-    taps: int,
-    claims: int = 0,
+    taps: Address,
+    claims: Address = 0,
     lda: int | None = None,
     ldc: int | None = None,
     operands: Sequence[Operand] = (),
     threads: int = 1,
-) -> list[int]:
+) -> list[Argument]:
     """The arguments of `rows_text` for C[M, N] = A[M, K] B[K, N].
 
     Args:

@@ -226,7 +226,7 @@ class Windowed(Template):
 
 
 def _border(geometry: Geometry, x: str, y: str, number: str, size: Sizes, threads: int) -> Sequence[Argument]:
-    return implicit_gemm.border_args(geometry.at(size), Ref(x), Ref(y), *([Ref(number)] if number else []))  # type: ignore[arg-type]
+    return implicit_gemm.border_args(geometry.at(size), Ref(x), Ref(y), *([Ref(number)] if number else []))
 
 
 class Filtered(Windowed):

@@ -117,9 +117,9 @@ class PairProduct:
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
         return gemm_kernel.matrix_args(
-            self.spec, self.target, micro=Code(self.micro), a=Ref(self.a), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
-            m=size(self.m), n=self.n, k=self.k, taps=Ref(self.taps), claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
-            scratch=Ref(SCRATCH) if self.scratch_nbytes(size, 1) else 0,  # type: ignore[arg-type]
+            self.spec, self.target, micro=Code(self.micro), a=Ref(self.a), b=Ref(self.b), c=Ref(self.c),
+            m=size(self.m), n=self.n, k=self.k, taps=Ref(self.taps), claims=Ref(CLAIMS), threads=threads,
+            scratch=Ref(SCRATCH) if self.scratch_nbytes(size, 1) else 0,
             operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
         )  # fmt: skip
 
@@ -190,11 +190,11 @@ def _evened(
 
 
 def _evening(geometry: Geometry, x: str, y: str, size: Sizes, threads: int) -> Sequence[Argument]:
-    return pair_border_args(geometry.at(size), Ref(x), Ref(y))  # type: ignore[arg-type]
+    return pair_border_args(geometry.at(size), Ref(x), Ref(y))
 
 
 def _border(geometry: Geometry, x: str, y: str, size: Sizes, threads: int) -> Sequence[Argument]:
-    return implicit_gemm.border_args(_in_words(geometry, size), Ref(x), Ref(y))  # type: ignore[arg-type]
+    return implicit_gemm.border_args(_in_words(geometry, size), Ref(x), Ref(y))
 
 
 def _in_words(geometry: Geometry, size: Sizes) -> implicit_gemm.ConvShape:
@@ -223,9 +223,9 @@ class _Windows:
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = _in_words(self.geometry, size)
         return implicit_gemm.conv_args(
-            self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),  # type: ignore[arg-type]
-            taps=implicit_gemm.displacements(shape, DType.FLOAT, self.target), claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
-            operands=[implicit_gemm.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target) for o in self.operands],  # type: ignore[arg-type]
+            self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),
+            taps=implicit_gemm.displacements(shape, DType.FLOAT, self.target), claims=Ref(CLAIMS), threads=threads,
+            operands=[implicit_gemm.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target) for o in self.operands],
         )  # fmt: skip
 
 
@@ -245,7 +245,7 @@ def rounded(target: Target, workspace: Workspace, source: str, dtype: DType, cou
 
 def _rounding(source: str, zero: str, pairs: str, count: Dim, size: Sizes, threads: int) -> Sequence[Argument]:
     """One row, of which each block is a share of work."""
-    return vnni_layout.pack_strips_args(Ref(source), Ref(pairs), 1, Rows(size(count), 0), Ref(zero), _ROUNDED_AT_ONCE)  # type: ignore[arg-type]
+    return vnni_layout.pack_strips_args(Ref(source), Ref(pairs), 1, Rows(size(count), 0), Ref(zero), _ROUNDED_AT_ONCE)
 
 
 def in_pairs(weights: np.ndarray) -> np.ndarray:

@@ -99,15 +99,15 @@ class _HalfProduct:
         return (self.spec, self.micro, bool(self.partial), self.m, self.k, self.n, operands)
 
     def packing(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        return halves.pack_halves_args(Ref(self.source), 4 * self.k, Ref(self.packed), size(self.m), self.k, self.tile)  # type: ignore[arg-type]
+        return halves.pack_halves_args(Ref(self.source), 4 * self.k, Ref(self.packed), size(self.m), self.k, self.tile)
 
     def arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
         micro, a = Code(self.micro), Ref(self.packed)
         return tiled.tiled_args(
-            self.spec, self.target, micro=(micro, micro), a=(a, a), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
-            m=size(self.m), n=self.n, k=self.k, taps=0, scratch=Ref(SCRATCH), part=part,  # type: ignore[arg-type]
-            partial=Ref(self.partial) if self.partial else 0, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
+            self.spec, self.target, micro=(micro, micro), a=(a, a), b=Ref(self.b), c=Ref(self.c),
+            m=size(self.m), n=self.n, k=self.k, taps=0, scratch=Ref(SCRATCH), part=part,
+            partial=Ref(self.partial) if self.partial else 0, claims=Ref(CLAIMS), threads=threads,
             operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
         )  # fmt: skip
 

@@ -21,6 +21,7 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.memoized_kernel import kept
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile, dispatched, product_tile
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, transposed
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
@@ -97,7 +98,7 @@ def pack_halves_text(tile: Tile, target: Target) -> KernelText:
     return module.text("pack_halves")
 
 
-def pack_halves_args(source: int, ld_nbytes: int, packed: int, m: int, k: int, tile: Tile) -> list[int]:
+def pack_halves_args(source: Address, ld_nbytes: int, packed: Address, m: int, k: int, tile: Tile) -> list[Argument]:
     """The step's arguments: addresses, bytes between rows of the source, sizes."""
     return [source, ld_nbytes, packed, m, k, k_block(k, sums_tile(tile)), -(-m // tile.rows)]
 

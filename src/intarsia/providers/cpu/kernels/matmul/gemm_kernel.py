@@ -25,6 +25,7 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common import work_stealing as claiming
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import Finish, itemsize
@@ -133,7 +134,7 @@ class Operand(NamedTuple):
     A "column" operand needs no more than its address, except batch strides; "row" operands are indexed by the row like C.
     """
 
-    address: int
+    address: Address
     row: int = 0
     line: int = 0
     image: int = 0
@@ -145,10 +146,10 @@ def matrix_args(
     spec: GemmSpec,
     target: Target,
     *,
-    micro: int,
-    a: int,
-    b: int,
-    c: int,
+    micro: Address,
+    a: Address,
+    b: Address,
+    c: Address,
     m: int,
     n: int,
     k: int,
@@ -160,12 +161,12 @@ def matrix_args(
     b_batch: tuple[int, int] = (0, 0),
     c_batch: tuple[int, int] = (0, 0),
     operands: Sequence[Operand] = (),
-    scratch: int = 0,
-    taps: int = 0,
-    claims: int = 0,
+    scratch: Address = 0,
+    taps: Address = 0,
+    claims: Address = 0,
     threads: int = 1,
     panel_nbytes: int = 0,
-) -> list[int]:
+) -> list[Argument]:
     """The kernel's arguments for C[batch, M, N] = A[batch, M, K] B[batch, K, N].
 
     Addresses are those of the first element; `lda`, `ldb`, `ldc` are the bytes between rows (default: dense), the
@@ -189,17 +190,17 @@ def general_args(
     spec: GemmSpec,
     target: Target,
     *,
-    micro: int,
-    a: int,
+    micro: Address,
+    a: Address,
     lda: int,
-    b: int,
+    b: Address,
     ldb: int,
-    c: int,
+    c: Address,
     ldc: int,
     m: int,
     n: int,
     k: int,
-    taps: int,
+    taps: Address,
     ntaps: int,
     lines: int = 1,
     images: int = 1,
@@ -210,12 +211,12 @@ def general_args(
     b_batch: tuple[int, int] = (0, 0),
     c_batch: tuple[int, int] = (0, 0),
     operands: Sequence[Operand] = (),
-    scratch: int = 0,
+    scratch: Address = 0,
     a_nbytes: int | None = None,
-    claims: int = 0,
+    claims: Address = 0,
     threads: int = 1,
     panel_nbytes: int = 0,
-) -> list[int]:
+) -> list[Argument]:
     """As `matrix_args`, for rows on three levels and several taps.
 
     `a_outer` and `c_outer` are the bytes between lines and between images, `taps` the address of `ntaps` int64

@@ -362,12 +362,12 @@ class _Product:
         of_a, of_b, of_c = m * k * item, k * n * item, m * n * out_item
         c_batch = (size(batches.c[0]) * of_c, size(batches.c[1]) * of_c)
         return template.matrix_args(
-            self.spec, self.target, micro=Code(micro), a=Ref(self.a), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
+            self.spec, self.target, micro=Code(micro), a=Ref(self.a), b=Ref(self.b), c=Ref(self.c),
             m=m, n=n, k=k, batch=(size(batches.sizes[0]), size(batches.sizes[1])),
             a_batch=(size(batches.a[0]) * of_a, size(batches.a[1]) * of_a),
             b_batch=(size(batches.b[0]) * of_b, size(batches.b[1]) * of_b), c_batch=c_batch,
             operands=[fused_operand(o, n, itemsize(o.dtype), out_item, c_batch) for o in self.operands],
-            scratch=Ref(SCRATCH), taps=Ref(self.taps), claims=Ref(CLAIMS) if self.claimed else 0,  # type: ignore[arg-type]
+            scratch=Ref(SCRATCH), taps=Ref(self.taps), claims=Ref(CLAIMS) if self.claimed else 0,
             threads=threads if self.claimed else 1,
         )  # fmt: skip
 
@@ -406,15 +406,16 @@ class _TiledProduct:
     def packing(self, size: Sizes, threads: int) -> Sequence[Argument]:
         m = size(self.m)
         rows = m if tiled.packs(m, self.tile) else 0
-        return pack_tiles_args(Ref(self.a[0]), self.k * self.tile.itemsize, Ref(self.a[1]), rows, self.k, self.tile)  # type: ignore[arg-type]
+        return pack_tiles_args(Ref(self.a[0]), self.k * self.tile.itemsize, Ref(self.a[1]), rows, self.k, self.tile)
 
     def arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else self.tile.itemsize
-        micro, a = tuple(map(Code, self.micros)), tuple(map(Ref, self.a))
+        few, many = map(Code, self.micros)
+        plain, packed = map(Ref, self.a)
         return tiled.tiled_args(
-            self.spec, self.target, micro=micro, a=a, b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
-            m=size(self.m), n=self.n, k=self.k, taps=Ref(self.taps), scratch=Ref(SCRATCH), part=part,  # type: ignore[arg-type]
-            partial=Ref(self.partial) if self.partial else 0, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
+            self.spec, self.target, micro=(few, many), a=(plain, packed), b=Ref(self.b), c=Ref(self.c),
+            m=size(self.m), n=self.n, k=self.k, taps=Ref(self.taps), scratch=Ref(SCRATCH), part=part,
+            partial=Ref(self.partial) if self.partial else 0, claims=Ref(CLAIMS), threads=threads,
             operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
         )  # fmt: skip
 

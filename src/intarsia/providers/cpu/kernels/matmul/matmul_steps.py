@@ -20,5 +20,5 @@ def fused_operand(o: FusedOperand, n: int, item: int, out_item: int, c_batch: tu
     """Where an operand lies beside a C of `n` columns; `c_batch`: bytes between matrices of C, along two batch axes."""
     if o.kind == "full":
         scale = (c_batch[0] // out_item * item, c_batch[1] // out_item * item)
-        return Operand(Ref(o.name), row=n * item, batch0=scale[0], batch1=scale[1])  # type: ignore[arg-type]
-    return Operand(Ref(o.name))  # type: ignore[arg-type]
+        return Operand(Ref(o.name), row=n * item, batch0=scale[0], batch1=scale[1])
+    return Operand(Ref(o.name))

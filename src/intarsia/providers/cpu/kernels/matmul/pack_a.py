@@ -15,6 +15,7 @@ from intarsia.codegen.llvm import ir_builder
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.pack_b import transposed
 
@@ -60,7 +61,7 @@ def pack_tiles_text(dtype: DType, tile: Tile, target: Target) -> KernelText:
     return module.text("pack_tiles")
 
 
-def pack_tiles_args(source: int, ld_nbytes: int, packed: int, m: int, k: int, tile: Tile) -> list[int]:
+def pack_tiles_args(source: Address, ld_nbytes: int, packed: Address, m: int, k: int, tile: Tile) -> list[Argument]:
     """The step's arguments: addresses, bytes between rows of the source, sizes (m = 0: nothing to do)."""
     return [source, ld_nbytes, packed, m, k, k_block(k, tile), -(-m // tile.rows)]
 

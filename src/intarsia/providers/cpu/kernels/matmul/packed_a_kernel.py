@@ -26,6 +26,7 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.graph.trace import least, most
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile, product_tile, tile_of
 from intarsia.providers.cpu.kernels.common.units import TILE_UNITS, WORDS_IN_TIME
@@ -82,21 +83,21 @@ def tiled_args(
     spec: GemmSpec,
     target: Target,
     *,
-    micro: tuple[int, int],
-    a: tuple[int, int],
-    b: int,
-    c: int,
+    micro: tuple[Address, Address],
+    a: tuple[Address, Address],
+    b: Address,
+    c: Address,
     m: int,
     n: int,
     k: int,
-    taps: int,
-    scratch: int,
+    taps: Address,
+    scratch: Address,
     part: tuple[int, int],
-    partial: int = 0,
-    claims: int,
+    partial: Address = 0,
+    claims: Address,
     threads: int = 1,
     operands: Sequence[Operand] = (),
-) -> list[int]:
+) -> list[Argument]:
     """The kernel's arguments for dense C[M, N] = A[M, K] B[K, N].
 
     Args:

@@ -69,10 +69,10 @@ class Seven:
         """Those of the kernel; `size`: M, N, K; `strides`: bytes between rows of A and C where these are not dense."""
         (m, n, k), count = size, _MOST_THREADS * self._takes(spec, size, threads)
         return strassen_kernel.matrix_args(
-            spec, target, micro=Code(self.micro), summing=Code(self.summing), summed=Code(self.summed),  # type: ignore[arg-type]
-            plain=Code(self.plain), seven=count,  # type: ignore[arg-type]
-            a=a, b=b, c=c, m=m, n=n, k=k, lda=strides[0], ldc=strides[1], table=Ref(self.table), alike=Ref(self.alike),  # type: ignore[arg-type]
-            scratch=Ref(self.sums), claims=Ref(CLAIMS), threads=threads, operands=operands,  # type: ignore[arg-type]
+            spec, target, micro=Code(self.micro), summing=Code(self.summing), summed=Code(self.summed),
+            plain=Code(self.plain), seven=count,
+            a=a, b=b, c=c, m=m, n=n, k=k, lda=strides[0], ldc=strides[1], table=Ref(self.table), alike=Ref(self.alike),
+            scratch=Ref(self.sums), claims=Ref(CLAIMS), threads=threads, operands=operands,
         )  # fmt: skip
 
     def _takes(self, spec: gemm_kernel.GemmSpec, size: tuple[int, int, int], threads: int) -> bool:

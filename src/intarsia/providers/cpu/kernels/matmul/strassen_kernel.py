@@ -31,6 +31,7 @@ import numpy as np
 from intarsia.codegen.builder.kernel_body import Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common import work_stealing as claiming
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile, tiled_rows
@@ -138,26 +139,26 @@ def matrix_args(
     spec: GemmSpec,
     target: Target,
     *,
-    micro: int,
-    summing: int,
-    summed: int,
-    plain: int,
+    micro: Address,
+    summing: Address,
+    summed: Address,
+    plain: Address,
     seven: int,
-    a: int,
-    b: int,
-    c: int,
+    a: Address,
+    b: Address,
+    c: Address,
     m: int,
     n: int,
     k: int,
     lda: int | None = None,
     ldc: int | None = None,
-    table: int,
-    alike: int,
-    scratch: int,
-    claims: int = 0,
+    table: Address,
+    alike: Address,
+    scratch: Address,
+    claims: Address = 0,
     threads: int = 1,
     operands: Sequence[Operand] = (),
-) -> list[int]:
+) -> list[Argument]:
     """The kernel's arguments for C[M, N] = A[M, K] B[K, N] of packed B.
 
     Args:

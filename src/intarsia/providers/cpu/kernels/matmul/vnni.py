@@ -217,7 +217,7 @@ class _WordProduct:
         each = tuple(Spread(place, ()) for place in rows.displacements)
         table = Ref(self.displacements) if self.displacements else Table(each)
         return vnni_layout.pack_strips_args(
-            Ref(self.left.source), Ref(self.packed), size(self.left.m), rows, table,  # type: ignore[arg-type]
+            Ref(self.left.source), Ref(self.packed), size(self.left.m), rows, table,
             tiled.block_steps(k, tile, unit),
         )  # fmt: skip
 
@@ -225,9 +225,9 @@ class _WordProduct:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
         micro, a = Code(self.micro), Ref(self.packed)
         return tiled.tiled_args(
-            self.spec, self.target, micro=(micro, micro), a=(a, a), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
-            m=size(self.left.m), n=self.n, k=self.left.words, taps=0, scratch=Ref(SCRATCH), part=part,  # type: ignore[arg-type]
-            partial=Ref(self.partial) if self.partial else 0, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
+            self.spec, self.target, micro=(micro, micro), a=(a, a), b=Ref(self.b), c=Ref(self.c),
+            m=size(self.left.m), n=self.n, k=self.left.words, taps=0, scratch=Ref(SCRATCH), part=part,
+            partial=Ref(self.partial) if self.partial else 0, claims=Ref(CLAIMS), threads=threads,
             operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
         )  # fmt: skip
 

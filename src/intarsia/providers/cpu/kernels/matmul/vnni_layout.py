@@ -21,6 +21,7 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
 
@@ -69,7 +70,9 @@ def pack_strips_text(source: DType, rows: int, target: Target) -> KernelText:
     return _Packing(source, rows, target).text()
 
 
-def pack_strips_args(source: int, packed: int, m: int, rows: Rows, displacements: int, block: int) -> list[int]:
+def pack_strips_args(
+    source: Address, packed: Address, m: int, rows: Rows, displacements: Address, block: int
+) -> list[Argument]:
     """The step's arguments: addresses; how rows lie; words of a block of k.
 
     Args:

@@ -366,14 +366,14 @@ class _ByteProduct:
         of_a, of_b, of_c = m * k, byte_packed_nbytes(k, n, self.tile), m * n * out_item
         c_batch = (size(batches.c[0]) * of_c, size(batches.c[1]) * of_c)
         b_batch = (size(batches.b[0]), size(batches.b[1])) if self.b is not None else (0, 0)
-        ones = pack_bytes(np.ones((1, k, 1), np.int8), self.tile) if self.b is None else None
+        b = Ref(self.b) if self.b else pack_bytes(np.ones((1, k, 1), np.int8), self.tile)
         micro = Code(self.few if self.few and not template.many_rows(m, self.tile) else self.micro)
         return template.matrix_args(
-            self.spec, self.target, micro=micro, a=Ref(self.a), b=Ref(self.b) if self.b else ones, c=Ref(self.c),  # type: ignore[arg-type]
+            self.spec, self.target, micro=micro, a=Ref(self.a), b=b, c=Ref(self.c),
             m=m, n=n, k=k, batch=(size(batches.sizes[0]), size(batches.sizes[1])),
             a_batch=(size(batches.a[0]) * of_a, size(batches.a[1]) * of_a), b_batch=(b_batch[0] * of_b, b_batch[1] * of_b),
             c_batch=c_batch, operands=[_operand(o, n, k, out_item, c_batch, b_batch) for o in self.operands],
-            taps=np.array([0, last_group(k)], np.int64), scratch=Ref(SCRATCH) if self.spec.in_words else 0,  # type: ignore[arg-type]
+            taps=np.array([0, last_group(k)], np.int64), scratch=Ref(SCRATCH) if self.spec.in_words else 0,
             panel_nbytes=self.panel_nbytes,
         )  # fmt: skip
 
@@ -384,20 +384,20 @@ class _ByteProduct:
 
 def _widen(a: str, words: str, number: str, m: Dim, depth: Dim, size: Sizes, threads: int) -> Sequence[Argument]:
     shape = ConvShape(1, (size(m), 1), size(depth), 1, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
-    return widened_int16.widen_args(shape, Ref(a), Ref(words), Ref(number))  # type: ignore[arg-type]
+    return widened_int16.widen_args(shape, Ref(a), Ref(words), Ref(number))
 
 
 def _pack(names: tuple[str, str, str], k: Dim, n: Dim, count: Dim, size: Sizes, threads: int) -> Sequence[Argument]:
     source, packed, sums = (Ref(name) for name in names)
     depth, columns = size(k), size(n)
-    return byte_pack_args(source, columns, packed, sums, depth, columns, size(count), depth * columns)  # type: ignore[arg-type]
+    return byte_pack_args(source, columns, packed, sums, depth, columns, size(count), depth * columns)
 
 
 def _operand(
     o: FusedOperand, n: int, depth: int, out_item: int, c_batch: tuple[int, int], b_batch: tuple[int, int]
 ) -> template.Operand:
     if o.name == _DEPTH:
-        return template.Operand(np.array([depth], np.int32))  # type: ignore[arg-type]
+        return template.Operand(np.array([depth], np.int32))
     address: Any = Ref(o.name)
     if o.name.endswith("%sums"):  # one per column and matrix of B
         return template.Operand(address, batch0=b_batch[0] * n * 4, batch1=b_batch[1] * n * 4)

@@ -14,6 +14,7 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix, padded_columns
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import GROUP, SUMS, ByteDot, byte_tile, groups
@@ -112,7 +113,7 @@ def byte_pack_text(spec: BytePackSpec, target: Target) -> KernelText:
 
 
 def byte_pack_args(
-    source: int, ld_nbytes: int, packed: int, sums: int, k: int, n: int, batch: int = 1, batch_nbytes: int = 0
-) -> list[int]:
+    source: Address, ld_nbytes: int, packed: Address, sums: Address, k: int, n: int, batch: int = 1, batch_nbytes: int = 0
+) -> list[Argument]:
     """The packing step's arguments: addresses of B, of the panels and of int32 [batch, N]; sizes; bytes between matrices."""
     return [source, ld_nbytes, packed, sums, k, n, batch, batch_nbytes]

@@ -20,6 +20,7 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.memoized_kernel import kept
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.microkernel import Micro, Tile, dispatched
 from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, ByteDot
@@ -97,7 +98,7 @@ def widen_text(dtype: DType, target: Target) -> KernelText:
     return _Widening(dtype, target).text()
 
 
-def widen_args(shape: ConvShape, source: int, out: int, number: int) -> list[int]:
+def widen_args(shape: ConvShape, source: Address, out: Address, number: Address) -> list[Argument]:
     """The step's arguments: addresses of the input, of its copy (dense [N, *shape.padded, C]) and of the zero point."""
     s = shape.as_3d()
     return [source, out, number, s.batch, *s.spatial, s.channels, *s.pads[:3], *s.padded]

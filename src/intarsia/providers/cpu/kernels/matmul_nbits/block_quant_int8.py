@@ -24,6 +24,7 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.memoized_kernel import kept
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common import work_stealing as claiming
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile, dispatched
@@ -246,9 +247,9 @@ class _Micro(BlockMicro):
 
 
 def block_args(
-    form: BlockFormat, target: Target, *, micro: int, a: int, scales: int, b: int, c: int, ldc: int, m: int, n: int, k: int,
-    claims: int, threads: int, operands: list[Operand],
-) -> list[int]:  # fmt: skip
+    form: BlockFormat, target: Target, *, micro: Address, a: Address, scales: Address, b: Address, c: Address, ldc: int,
+    m: int, n: int, k: int, claims: Address, threads: int, operands: list[Operand],
+) -> list[Argument]:  # fmt: skip
     """The arguments of `block_text`'s kernel; `k`: A's columns."""
     tile = block_tile(target)
     blocks, panels = -(-k // form.size), -(-n // tile.width)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from intarsia.codegen.builder.kernel_body import Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand
@@ -65,9 +66,10 @@ def _steps(form: BlockFormat, m: int, k: int, tile: Tile, target: Target) -> int
 
 
 def block_tiled_args(
-    spec: GemmSpec, form: BlockFormat, target: Target, *, micro: int, a: int, b: int, c: int, m: int, n: int, k: int, taps: int,
-    scratch: int, part: tuple[int, int], partial: int, claims: int, threads: int, operands: Sequence[Operand],
-) -> list[int]:  # fmt: skip
+    spec: GemmSpec, form: BlockFormat, target: Target, *, micro: Address, a: Address, b: Address, c: Address,
+    m: int, n: int, k: int, taps: Address, scratch: Address, part: tuple[int, int], partial: Address, claims: Address,
+    threads: int, operands: Sequence[Operand],
+) -> list[Argument]:  # fmt: skip
     """The arguments of `block_tiled_text`'s kernel, as `gemm_tiles.tiled_args`; `a`: A, packed unless it lies; nothing to do
     where m is 0."""
     assert spec.tile is not None

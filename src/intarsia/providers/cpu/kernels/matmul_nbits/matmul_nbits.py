@@ -339,14 +339,14 @@ class _TiledBlocks:
     def packing(self, size: Sizes, threads: int) -> Sequence[Argument]:
         tile = self.spec.tile
         assert tile is not None
-        return pack_tiles_args(Ref(self.source), 4 * self.k, Ref(self.packed), self._rows(size), self.k, tile)  # type: ignore[arg-type]
+        return pack_tiles_args(Ref(self.source), 4 * self.k, Ref(self.packed), self._rows(size), self.k, tile)
 
     def arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
         return block_quant_packed_a.block_tiled_args(
-            self.spec, self.blocks, self.target, micro=Code(self.micro), a=Ref(self.packed), b=Ref(self.b), c=Ref(self.c),  # type: ignore[arg-type]
-            m=self._rows(size), n=self.n, k=self.k, taps=Ref(self.taps), scratch=Ref(SCRATCH), part=part,  # type: ignore[arg-type]
-            partial=Ref(self.partial) if self.partial else 0, claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
+            self.spec, self.blocks, self.target, micro=Code(self.micro), a=Ref(self.packed), b=Ref(self.b), c=Ref(self.c),
+            m=self._rows(size), n=self.n, k=self.k, taps=Ref(self.taps), scratch=Ref(SCRATCH), part=part,
+            partial=Ref(self.partial) if self.partial else 0, claims=Ref(CLAIMS), threads=threads,
             operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
         )  # fmt: skip
 
@@ -388,9 +388,9 @@ class _ByteBlocks:
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
         return block_quant_int8.block_args(
-            self.blocks, self.target, micro=Code(self.micro), a=Ref(self.numbers), scales=Ref(self.scales),  # type: ignore[arg-type]
-            b=Ref(self.b), c=Ref(self.c), ldc=self.n * out_item, m=size(self.m), n=self.n, k=self.k,  # type: ignore[arg-type]
-            claims=Ref(CLAIMS), threads=threads,  # type: ignore[arg-type]
+            self.blocks, self.target, micro=Code(self.micro), a=Ref(self.numbers), scales=Ref(self.scales),
+            b=Ref(self.b), c=Ref(self.c), ldc=self.n * out_item, m=size(self.m), n=self.n, k=self.k,
+            claims=Ref(CLAIMS), threads=threads,
             operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
         )  # fmt: skip
 

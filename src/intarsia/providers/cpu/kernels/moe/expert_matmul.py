@@ -240,10 +240,10 @@ class _Call:
         tile = tile_of(self.spec.dtype, self.target)
         blocks = self.spec.blocks
         padded = -(-n // tile.lanes) * tile.lanes * tile.itemsize
-        operands = [gemm_kernel.Operand(Ref(self.bias))] if self.bias else []  # type: ignore[arg-type]
+        operands = [gemm_kernel.Operand(Ref(self.bias))] if self.bias else []
         args = gemm_kernel.matrix_args(
-            self.spec, self.target, micro=Code(self.micro), a=Ref(self.rows), b=Ref(self.weights), c=Ref(self.out),  # type: ignore[arg-type]
-            m=1, n=n, k=depth, operands=operands, scratch=Ref(SCRATCH), taps=Ref(self.taps),  # type: ignore[arg-type]
+            self.spec, self.target, micro=Code(self.micro), a=Ref(self.rows), b=Ref(self.weights), c=Ref(self.out),
+            m=1, n=n, k=depth, operands=operands, scratch=Ref(SCRATCH), taps=Ref(self.taps),
         )  # fmt: skip
         weights_nbytes = (depth if blocks is None else blocks.rows(depth)) * padded
         return [Code(self.kernel), Ref(self.starts), self.experts, weights_nbytes, n * 4, *args]

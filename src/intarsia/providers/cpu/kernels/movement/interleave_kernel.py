@@ -19,6 +19,7 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.trace import most
 from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.movement.transpose_kernel import (
     CARRIERS,
     MAX_OUTER,
@@ -60,8 +61,8 @@ def interleave(shape: Sequence[Dim], perm: Sequence[int], how: Moved, itemsize: 
 
 
 def interleave_args(
-    spec: Interleave, shape: Sequence[int], perm: Sequence[int], how: Moved, *, x: int, y: int
-) -> list[int]:  # fmt: skip
+    spec: Interleave, shape: Sequence[int], perm: Sequence[int], how: Moved, *, x: Address, y: Address
+) -> list[Argument]:  # fmt: skip
     """The kernel's arguments: the addresses of the dense tensors, sizes, and strides in bytes."""
     x_strides, y_strides = strides_of(shape, perm, spec.itemsize)
     long = how.column if spec.joins else how.row

@@ -93,7 +93,7 @@ def _arguments(
     target: Target, itemsize: int, shape: Shape, perm: tuple[int, ...], how: Moved, x: str, y: str, size: Sizes, threads: int
 ) -> Sequence[Argument]:
     sizes = [size(d) for d in shape]
-    return template.transpose_args(target, itemsize, sizes, perm, how, x=Ref(x), y=Ref(y))  # type: ignore[arg-type]
+    return template.transpose_args(target, itemsize, sizes, perm, how, x=Ref(x), y=Ref(y))
 
 
 def _few_arguments(
@@ -106,4 +106,4 @@ def _few_arguments(
     size: Sizes,
     threads: int,
 ) -> Sequence[Argument]:
-    return interleave_kernel.interleave_args(spec, [size(d) for d in shape], perm, how, x=Ref(x), y=Ref(y))  # type: ignore[arg-type]
+    return interleave_kernel.interleave_args(spec, [size(d) for d in shape], perm, how, x=Ref(x), y=Ref(y))

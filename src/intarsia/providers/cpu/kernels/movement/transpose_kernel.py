@@ -19,6 +19,7 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.pack_b import transposed
 
 MAX_OUTER = 4
@@ -68,8 +69,8 @@ def square_of(itemsize: int, target: Target) -> int:
 
 
 def transpose_args(
-    target: Target, itemsize: int, shape: Sequence[int], perm: Sequence[int], how: Moved, *, x: int, y: int
-) -> list[int]:
+    target: Target, itemsize: int, shape: Sequence[int], perm: Sequence[int], how: Moved, *, x: Address, y: Address
+) -> list[Argument]:
     """The kernel's arguments: addresses of the dense tensors, and sizes and strides in bytes for the merged axes."""
     x_strides, y_strides = strides_of(shape, perm, itemsize)
     rows, columns = (math.prod(shape[axis] for axis in axes) for axes in (how.row, how.column))

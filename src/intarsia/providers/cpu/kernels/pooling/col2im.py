@@ -60,4 +60,4 @@ class Col2Im(Template):
         units = size(product(self.output.shape[:2]))
         axes = [template.Axis(*(size(d) for d in axis)) for axis in self.axes]
         x, y = Ref(self.reads[0]), Ref(self.node.outputs[0])
-        return template.col2im_args(x, y, units=units, axes=axes)  # type: ignore[arg-type]
+        return template.col2im_args(x, y, units=units, axes=axes)

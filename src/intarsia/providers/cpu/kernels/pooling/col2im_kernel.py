@@ -10,6 +10,7 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import Address, Argument
 
 DTYPES = frozenset((DType.FLOAT, DType.DOUBLE))
 
@@ -35,7 +36,7 @@ def kernel_text(rank: int, dtype: DType, target: Target) -> KernelText:
     return _Blocks(rank, dtype, target).text()
 
 
-def col2im_args(x: int, y: int, *, units: int, axes: Sequence[Axis]) -> list[int]:
+def col2im_args(x: Address, y: Address, *, units: int, axes: Sequence[Axis]) -> list[Argument]:
     """Addresses, images (one a channel of a batch entry), and the axes' sizes."""
     return [x, y, units, *(getattr(axis, f) for axis in axes for f in _FIELDS)]
 

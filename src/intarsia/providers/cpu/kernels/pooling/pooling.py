@@ -96,10 +96,10 @@ class PoolCall:
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape, output = self.geometry.at(size), tuple(size(d) for d in self.geometry.y[1:-1])
-        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, output) for o in self.operands]  # type: ignore[arg-type]
+        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, output) for o in self.operands]
         return pooling_kernel.pool_args(
-            self.spec, self.target, shape, x=Ref(self.x, self.x_place.offset_nbytes),  # type: ignore[arg-type]
-            y=Ref(self.y, self.y_place.offset_nbytes), output=output, count_include_pad=self.counted, operands=given,  # type: ignore[arg-type]
+            self.spec, self.target, shape, x=Ref(self.x, self.x_place.offset_nbytes),
+            y=Ref(self.y, self.y_place.offset_nbytes), output=output, count_include_pad=self.counted, operands=given,
             x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
 
@@ -128,6 +128,6 @@ def _global_pool(
 ) -> Sequence[Argument]:
     x, y = names
     return pooling_kernel.global_pool_args(
-        spec, x=Ref(x), y=Ref(y), batch=size(shape[0]), pixels=math.prod(size(d) for d in shape[1:-1]),  # type: ignore[arg-type]
-        channels=size(shape[-1]), operands=[Ref(o) for o in operands],  # type: ignore[misc]
+        spec, x=Ref(x), y=Ref(y), batch=size(shape[0]), pixels=math.prod(size(d) for d in shape[1:-1]),
+        channels=size(shape[-1]), operands=[Ref(o) for o in operands],
     )  # fmt: skip

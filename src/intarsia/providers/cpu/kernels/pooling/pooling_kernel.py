@@ -10,6 +10,7 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import Finish, itemsize
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import Window, WindowSpec, window_args
@@ -28,14 +29,14 @@ def pool_args(
     target: Target,
     shape: ConvShape,
     *,
-    x: int,
-    y: int,
+    x: Address,
+    y: Address,
     output: tuple[int, ...] | None = None,
     count_include_pad: bool = False,
     operands: Sequence[Operand] = (),
     x_pixel_nbytes: int | None = None,
     y_pixel_nbytes: int | None = None,
-) -> list[int]:
+) -> list[Argument]:
     """The kernel's arguments: see `window_args`. `output` gives the spatial output sizes that ceil_mode adds to.
 
     With `count_include_pad` an average counts the positions inside the border (not those that ceil_mode adds beyond it).
@@ -68,9 +69,9 @@ class GlobalPoolSpec:
 
 
 def global_pool_args(
-    spec: GlobalPoolSpec, *, x: int, y: int, batch: int, pixels: int, channels: int, operands: Sequence[int] = (),
+    spec: GlobalPoolSpec, *, x: Address, y: Address, batch: int, pixels: int, channels: int, operands: Sequence[Address] = (),
     x_pixel_nbytes: int | None = None,
-) -> list[int]:  # fmt: skip
+) -> list[Argument]:  # fmt: skip
     """The kernel's arguments: addresses of [N, pixels, C] and [N, C], sizes, and the addresses of the epilogue's operands."""
     return [x, y, batch, pixels, channels, x_pixel_nbytes or channels * itemsize(spec.dtype), *operands]
 

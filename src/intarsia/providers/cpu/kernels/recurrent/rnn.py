@@ -16,7 +16,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.nn.recurrent import resolve_activations
 from intarsia.plan.executor_abi import SHARE_NBYTES
-from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Argument, Below, Code, Ref, Sizes, Step
+from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Address, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.primitives import lang as k
 from intarsia.primitives.activations import ACTIVATIONS
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
@@ -345,8 +345,8 @@ def _input_products(
     a, b, c, taps, bias = names
     m = 0 if layer.computes(size, threads) else size(mnk[0])
     return gemm_kernel.matrix_args(
-        spec, layer.target, micro=Code(micro), a=Ref(a), b=Ref(b), c=Ref(c), m=m, n=mnk[1], k=size(mnk[2]),  # type: ignore[arg-type]
-        taps=Ref(taps), operands=[gemm_kernel.Operand(Ref(bias))] if bias else [],  # type: ignore[arg-type]
+        spec, layer.target, micro=Code(micro), a=Ref(a), b=Ref(b), c=Ref(c), m=m, n=mnk[1], k=size(mnk[2]),
+        taps=Ref(taps), operands=[gemm_kernel.Operand(Ref(bias))] if bias else [],
     )  # fmt: skip
 
 
@@ -371,15 +371,16 @@ class _Walk:
         products, packed, taps, extra, lengths, y = (_place(n) for n in self.names)
         inputs = None
         if layer.computes(size, threads):
-            inputs = rnn_arguments.Inputs(*(_place(n) for n in self.inputs), layer.depth)  # type: ignore[arg-type,call-arg]
+            x, weights, bias = (_place(n) for n in self.inputs)
+            inputs = rnn_arguments.Inputs(x, weights, bias, layer.depth)
         return rnn_arguments.recurrent_args(
-            layer.spec, layer.target, shape, threads, micro=Code(self.micro), x=products, weights=packed,  # type: ignore[arg-type]
-            taps=taps, scratch=Ref(SCRATCH), claims=Ref(CLAIMS), extra=extra, lengths=lengths,  # type: ignore[arg-type]
-            status=Ref(STATUS) if lengths else 0,  # type: ignore[arg-type]
-            initial=[_place(n) for n in self.initial], y=y, finals=[_place(n) for n in self.finals],  # type: ignore[arg-type,misc]
+            layer.spec, layer.target, shape, threads, micro=Code(self.micro), x=products, weights=packed,
+            taps=taps, scratch=Ref(SCRATCH), claims=Ref(CLAIMS), extra=extra, lengths=lengths,
+            status=Ref(STATUS) if lengths else 0,
+            initial=[_place(n) for n in self.initial], y=y, finals=[_place(n) for n in self.finals],
             inputs=inputs,
         )  # fmt: skip
 
 
-def _place(name: str) -> Argument:
+def _place(name: str) -> Address:
     return Ref(name) if name else 0

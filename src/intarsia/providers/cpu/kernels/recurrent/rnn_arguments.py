@@ -28,6 +28,7 @@ import numpy as np
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import Address, Argument
 from intarsia.primitives.activations import ACTIVATIONS
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix
@@ -239,9 +240,9 @@ class Inputs:
     """Addresses of X [seq, batch, depth] ([batch, seq, depth] if batch first), of `input_matrix` in panels, and of its columns'
     biases."""
 
-    x: int
-    weights: int
-    bias: int
+    x: Address
+    weights: Address
+    bias: Address
     depth: int
 
 
@@ -276,20 +277,20 @@ def recurrent_args(
     shape: RecurrentShape,
     threads: int,
     *,
-    micro: int,
-    x: int,
-    weights: int,
-    taps: int,
-    claims: int,
-    scratch: int,
-    extra: int = 0,
-    lengths: int = 0,
-    status: int = 0,
-    initial: Sequence[int] = (0, 0),
-    y: int = 0,
-    finals: Sequence[int] = (0, 0),
+    micro: Address,
+    x: Address,
+    weights: Address,
+    taps: Address,
+    claims: Address,
+    scratch: Address,
+    extra: Address = 0,
+    lengths: Address = 0,
+    status: Address = 0,
+    initial: Sequence[Address] = (0, 0),
+    y: Address = 0,
+    finals: Sequence[Address] = (0, 0),
     inputs: Inputs | None = None,
-) -> list[int]:
+) -> list[Argument]:
     """The kernel's arguments; addresses may be 0 for what is omitted.
 
     `x` holds the input products, [seq, batch, directions * columns] ([batch, seq, ...] if batch first); `weights` is
@@ -319,7 +320,8 @@ def recurrent_args(
     weights_direction = packed_words(shape.hidden, first) * 4 if spec.stored else shape.hidden * (first + second) * item
     initials, ends = (*initial, 0)[:2], (*finals, 0)[:2]
     unit = _unit_nbytes(spec, tile, shape.hidden, found)
-    own, x_area = [0] * 12, tile.width * item
+    x_area = tile.width * item
+    own: list[Argument] = [0] * 12
     if inputs is not None:
         own, x_area = _input_args(spec, tile, shape, inputs, unit), TILE_ROWS * x_area
         unit += _products_nbytes(spec, tile, shape.hidden, found)
@@ -332,7 +334,7 @@ def recurrent_args(
     ]  # fmt: skip
 
 
-def _input_args(spec: RecurrentSpec, tile: Tile, shape: RecurrentShape, inputs: Inputs, products: int) -> list[int]:
+def _input_args(spec: RecurrentSpec, tile: Tile, shape: RecurrentShape, inputs: Inputs, products: int) -> list[Argument]:
     """`source` to `group_nbytes`; `products` is where a unit has them."""
     row = inputs.depth * tile.itemsize
     step, pitch = (row, shape.seq * row) if shape.batch_first else (shape.batch * row, row)

@@ -73,8 +73,8 @@ class TopK(Template):
         values, indices = (*self.node.outputs, "")[:2]
         return template.topk_args(
             x.dtype, outer=size(product(x.shape[:axis])), n=n, inner=size(product(x.shape[axis + 1 :])), k=k,
-            x=Ref(self.reads[0]), values=Ref(values) if values else 0, indices=Ref(indices) if indices else 0,  # type: ignore[arg-type]
-            scratch=Ref(SCRATCH),  # type: ignore[arg-type]
+            x=Ref(self.reads[0]), values=Ref(values) if values else 0, indices=Ref(indices) if indices else 0,
+            scratch=Ref(SCRATCH),
         )  # fmt: skip
 
     def _scratch_nbytes(self, size: Sizes, threads: int) -> int:

@@ -21,6 +21,7 @@ from intarsia.codegen.llvm import ir_builder
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.plan.step import Address, Argument
 
 DTYPES = (
     DType.FLOAT, DType.DOUBLE, DType.FLOAT16, DType.BFLOAT16, DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.UINT8,
@@ -66,9 +67,9 @@ def _offsets(dtype: DType, n: int, k: int) -> list[int]:
 
 
 def topk_args(
-    dtype: DType, *, outer: int, n: int, inner: int, k: int, x: int, values: int, indices: int, scratch: int,
+    dtype: DType, *, outer: int, n: int, inner: int, k: int, x: Address, values: Address, indices: Address, scratch: Address,
     radix: bool | None = None,
-) -> list[int]:  # fmt: skip
+) -> list[Argument]:  # fmt: skip
     """The kernel's arguments for x [outer, n, inner] -> values, indices [outer, k, inner] (0: not wanted), k <= n."""
     *places, stride = _offsets(dtype, n, k)
     chosen = not insertion_wins(n, k) if radix is None else radix

@@ -13,6 +13,7 @@ from intarsia.codegen.builder.kernel_body import Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
@@ -118,14 +119,14 @@ def depthwise_args(
     target: Target,
     shape: ConvShape,
     *,
-    x: int,
-    weights: int,
-    y: int,
+    x: Address,
+    weights: Address,
+    y: Address,
     operands: Sequence[Operand] = (),
     x_pixel_nbytes: int | None = None,
     y_pixel_nbytes: int | None = None,
-    number: int = 0,
-) -> list[int]:
+    number: Address = 0,
+) -> list[Argument]:
     """The kernel's arguments: addresses of the input (without border), of `pack_weights`' result, of the output."""
     if spec.multiplier > 1:
         x_pixel_nbytes = x_pixel_nbytes or shape.channels * itemsize(spec.dtype)

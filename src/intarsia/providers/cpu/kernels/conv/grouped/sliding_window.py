@@ -18,6 +18,7 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import Address, Argument
 from intarsia.primitives.lang import walk
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import Finish, itemsize
@@ -107,16 +108,16 @@ def window_args(
     target: Target,
     shape: ConvShape,
     *,
-    x: int,
-    y: int,
-    weights: int = 0,
+    x: Address,
+    y: Address,
+    weights: Address = 0,
     operands: Sequence[Operand] = (),
     output: tuple[int, ...] | None = None,
     count_include_pad: bool = False,
     x_pixel_nbytes: int | None = None,
     y_pixel_nbytes: int | None = None,
-    number: int = 0,
-) -> list[int]:
+    number: Address = 0,
+) -> list[Argument]:
     """The kernel's arguments; of `shape`, the sizes and the pads matter (kernel, strides, dilations are the spec's).
 
     `output`: the spatial output sizes where they differ from `shape.output` (ceil_mode). `x_pixel_nbytes` and
@@ -149,7 +150,7 @@ def _strides(pixel: int, sizes: tuple[int, ...]) -> tuple[int, int, int, int]:
     return pixel, line, line * sizes[1], line * sizes[1] * sizes[0]
 
 
-def window_operand(kind: str, dtype: DType, address: int, channels: int, output: tuple[int, ...]) -> Operand:
+def window_operand(kind: str, dtype: DType, address: Address, channels: int, output: tuple[int, ...]) -> Operand:
     """An epilogue operand: "column" [C], "full" [N, *output, C] dense, or "scalar"."""
     if kind != "full":
         return Operand(address)

@@ -33,6 +33,7 @@ from intarsia.codegen.llvm.target import L2_NBYTES, Target
 from intarsia.codegen.winograd_transforms import OUTPUTS, filter_matrix
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common import work_stealing as claiming
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
@@ -187,19 +188,19 @@ def winograd_args(
     target: Target,
     shape: ConvShape,
     *,
-    micro: int,
-    x: int,
-    weights: int,
-    y: int,
-    taps: int,
-    scratch: int,
+    micro: Address,
+    x: Address,
+    weights: Address,
+    y: Address,
+    taps: Address,
+    scratch: Address,
     nthreads: int,
-    claims: int = 0,
-    number: int = 0,
+    claims: Address = 0,
+    number: Address = 0,
     operands: Sequence[Operand] = (),
     x_pixel_nbytes: int | None = None,
     y_pixel_nbytes: int | None = None,
-) -> list[int]:
+) -> list[Argument]:
     """The kernel's arguments. `x`: the input without border; `taps`: the address of `blocked.row_taps`; `scratch`: that of
     `scratch_nbytes` bytes for every thread; `nthreads`: how many are expected (more or fewer are right, too); `claims`: the
     address of an int64 0 for this call alone, which is 0 again at its end, for several threads; `number`: the address of the
