@@ -35,6 +35,7 @@ from intarsia.primitives.substitute import inputs_of, substitute
 from intarsia.providers.cpu.executable import Executable, HostStep, Result, Unit
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.loop_cost import SERIAL_ELEMENTS, loop_shares
+from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.schedule import FusedOperand
 from intarsia.providers.cpu.kernels.movement.concat_output import joined_step
 from intarsia.providers.cpu.kernels.quantize.byte_lookup import byte_function
@@ -96,8 +97,8 @@ def lower_graph(
 class _Workspace:
     """Arrays that kernels read, weights in the form that a kernel wants, and buffers between the steps of a template."""
 
-    def __init__(self, constants: dict[str, Constant], config: Mapping[str, str], choices: Mapping[str, str]) -> None:
-        self.config, self.choices = config, choices
+    def __init__(self, constants: dict[str, Constant], options: LoweringOptions, choices: Mapping[str, str]) -> None:
+        self.options, self.choices = options, choices
         self.known, self.used = constants, dict[str, np.ndarray]()
         self.temporaries: dict[str, Buffer] = {}
 
@@ -148,7 +149,7 @@ class _Lowerer:
         self.registry, self.config = registry, config
         self.graph = inference.graph
         self.types = dict(inference.types)
-        self.constants = _Workspace(self.graph.constants, config, choices)
+        self.constants = _Workspace(self.graph.constants, LoweringOptions.of(config), choices)
         self.sources: dict[str, tuple[str, int]] = {}
         self.units: list[Unit] = []
         self.other_names: dict[str, list[str]] = {}
@@ -414,7 +415,7 @@ class _Lowerer:
     def _chosen(self, g: Group) -> str:
         """The schedule that was chosen for a group by timing."""
         choices = self.constants.choices
-        found = g.template.schedules(self.target, self.config) if choices and g.template is not None else None
+        found = g.template.schedules(self.target, self.constants.options) if choices and g.template is not None else None
         return choices.get(found.key, "") if found is not None else ""
 
     def _table_step(self, g: Group) -> Step | None:

@@ -6,7 +6,7 @@ and no step of its own converts them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +14,8 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.primitives.lang import Tensor, cast, factor, walk
 from intarsia.primitives.substitute import substitute
-from intarsia.providers.cpu.kernels.common.precision import KEY, asked
+from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
+from intarsia.providers.cpu.kernels.common.precision import asked
 from intarsia.providers.cpu.kernels.common.schedule import Template, Workspace
 from intarsia.providers.cpu.lowering.fuse import Group, Grouping, operand_kind
 
@@ -34,7 +35,7 @@ def narrow(
     others = {grouping.canonical(name) for name in kept}
     for g in grouping.groups:
         taken = _rounded_operands(g, workspace, target) if not g.host and sized(g) else ()
-        sums = _summed(g, workspace.config) if taken else ()
+        sums = _summed(g, workspace.options) if taken else ()
         for name in (*taken, *sums):
             readers.setdefault(name, []).append(g)
         others.update(grouping.canonical(n) for node in g.nodes for n in node.used_names() if g.host)
@@ -54,19 +55,19 @@ def narrow(
 
 
 def _rounded_operands(g: Group, workspace: Workspace, target: Target) -> tuple[str, ...]:
-    if g.template is None or asked(workspace.config, g.template.node).get(KEY) != "bfloat16":
+    if g.template is None or asked(workspace.options, g.template.node).arithmetic != "bfloat16":
         return ()
     return g.template.rounds(target, workspace)
 
 
-def _summed(g: Group, config: Mapping[str, str]) -> tuple[str, ...]:
+def _summed(g: Group, options: LoweringOptions) -> tuple[str, ...]:
     """What else a convolution that rounds its input may read rounded: the residual sums in its epilogue.
 
     They are as large as its result, and mostly what another convolution reads rounded anyway. Unasked only where the model has
     them in bfloat16."""
     if g.template is None or not g.template.sums_rounded:
         return ()
-    if KEY not in config and any(node.widened_from is not DType.BFLOAT16 for node in g.nodes):
+    if options.arithmetic is None and any(node.widened_from is not DType.BFLOAT16 for node in g.nodes):
         return ()
     output = next(iter(g.roots.values())).shape
     return tuple(t.attrs[0] for t in g.leaves() if t.dtype is DType.FLOAT and operand_kind(t, output) == "full")

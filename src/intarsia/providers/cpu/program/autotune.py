@@ -22,6 +22,7 @@ from intarsia.cache.fingerprint import cpu_key, sources
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
 from intarsia.lazy_dataclass import dataclass
 from intarsia.printable import get_logger
+from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.schedule import Schedules, Template
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Chooser:
         for g in grouping.groups:
             if g.template is None or _OPERATORS.get(type(g.template).__name__) != g.template.node.op_type:
                 continue  # a product inside something else cannot be run alone as that node
-            schedules = g.template.schedules(self.target, self.context.config)
+            schedules = g.template.schedules(self.target, LoweringOptions.of(self.context.config))
             if schedules is None or g.template.reads[1] not in graph.constants:
                 continue
             weight[schedules.key] = weight.get(schedules.key, 0) + schedules.products

@@ -9,11 +9,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import intarsia as ort
 from intarsia.codegen.llvm.target import Target
+from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import reads_rows
 
 CONFIG = {"session.arithmetic": "bfloat16", "session.matrix_unit": "avx512_bf16"}
 needs_pairs = pytest.mark.skipif(
-    not (Target.host().has_pairs and reads_rows(CONFIG, Target.host())),
+    not (Target.host().has_pairs and reads_rows(LoweringOptions.of(CONFIG), Target.host())),
     reason="this CPU does not multiply pairs of bfloat16 where they lie",
 )
 

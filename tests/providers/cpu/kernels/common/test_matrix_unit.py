@@ -16,6 +16,7 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common import precision
+from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 
 HOST = Target.host()
 NAMES = {"amx_emulated": "emulated AMX", "avx512_bf16": "AVX512-BF16", "amx": "AMX"}
@@ -249,8 +250,8 @@ def test_quantised_layers_give_the_same_bytes(unit: str) -> None:
 
 def chosen(cpu: str, features: str, kind: str, unit: str = "auto") -> tuple[str, str]:
     target = Target.create("x86_64-unknown-linux-gnu", cpu, features)
-    config = {"session.arithmetic": kind, "session.matrix_unit": unit}
-    return precision.pair_unit(config, target), precision.byte_unit(config, target)
+    options = LoweringOptions(kind, unit)
+    return precision.pair_unit(options, target), precision.byte_unit(options, target)
 
 
 def test_the_unit_follows_from_the_cpu() -> None:
@@ -268,7 +269,7 @@ def test_the_unit_follows_from_the_cpu() -> None:
 def test_what_is_not_known_to_be_fast_may_be_timed() -> None:
     def may(cpu: str, features: str, **config: str) -> bool:
         target = Target.create("x86_64-unknown-linux-gnu", cpu, features)
-        return precision.may_try_pairs({f"session.{name}": value for name, value in config.items()}, target)
+        return precision.may_try_pairs(LoweringOptions(**config), target)
 
     assert may("sapphirerapids", _AVX512, arithmetic="bfloat16")
     assert not may("sapphirerapids", _AVX512, arithmetic="float32")

@@ -17,9 +17,10 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common import precision
+from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 
 HALVES = Target.host().has("avx512fp16")
-UNIT = precision.pair_unit({precision.KEY: "bfloat16"}, Target.host())
+UNIT = precision.pair_unit(LoweringOptions("bfloat16"), Target.host())
 BOUNDS = {"float32": 1e-6, "float16_weights": 4e-4, "bfloat16": 3e-3, "float16": 4e-3}  # root mean squares
 SAID = {"float32": "", "float16_weights": "float16 weights", "bfloat16": "bfloat16 weights"}
 SAID["float16"] = "float16" if HALVES else "float16 weights"
@@ -142,11 +143,11 @@ def test_models_of_16_bits_whose_rows_are_always_many(
 def test_cpus_without_the_instructions() -> None:
     plain = Target.create("x86_64-unknown-linux-gnu", "x86-64-v4", "+avx512f,+avx512vl,+avx512bw,+avx512dq,+f16c,+avx2")
     old = Target.create("x86_64-unknown-linux-gnu", "x86-64", "+sse2")
-    asked = {"session.arithmetic": "float16"}
+    asked = LoweringOptions("float16")
     assert not precision.in_halves(asked, plain) and precision.stored_type(asked, plain) is DType.FLOAT16
     assert not precision.in_halves(asked, old) and precision.stored_type(asked, old) is None
-    assert precision.stored_type({"session.arithmetic": "bfloat16"}, old) is DType.BFLOAT16
-    assert precision.stored_type({}, plain) is None
+    assert precision.stored_type(LoweringOptions("bfloat16"), old) is DType.BFLOAT16
+    assert precision.stored_type(LoweringOptions(), plain) is None
 
 
 def test_profile_names_the_arithmetic(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ class Attention(Template):
         """By pairs of bfloat16 where these are asked for, vectors multiply them, and heads are wide enough."""
         width = self.views[0].shape[3]
         wide = isinstance(width, int) and width % 2 == 0 and width >= attention_arguments.lane_tile(target).lanes
-        return replace(self.spec, pairs=wide and pair_unit(asked(workspace.config, self.node), target) == VECTORS)
+        return replace(self.spec, pairs=wide and pair_unit(asked(workspace.options, self.node), target) == VECTORS)
 
     @property
     def _label(self) -> str:

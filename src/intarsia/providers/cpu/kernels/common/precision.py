@@ -6,7 +6,7 @@ bfloat16. Everything else stays in float32. Where the model itself has these fac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 from intarsia.codegen.llvm.float16_libcalls import needs_conversions
 from intarsia.codegen.llvm.target import Target
@@ -14,40 +14,40 @@ from intarsia.errors import InvalidArgument
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.machine.amx_permission import refusal
+from intarsia.providers.cpu.kernels.common.lowering_options import MATRIX_UNIT, LoweringOptions
 from intarsia.providers.cpu.kernels.common.units import EMULATED, TILE_UNITS, TILES, VECTORS
 
-KEY = "session.arithmetic"
-UNIT_KEY = "session.matrix_unit"
 UNIT_NAMES = {TILES: "AMX", EMULATED: "emulated AMX", VECTORS: "AVX512-BF16"}
 _PRODUCTS = frozenset("Conv MatMul Gemm FusedMatMul FusedConv FusedGemm Attention MultiHeadAttention".split())
 _STORED = {"float16": DType.FLOAT16, "float16_weights": DType.FLOAT16, "bfloat16": DType.BFLOAT16}
 
 
-def asked(config: Mapping[str, str], node: Node) -> Mapping[str, str]:
-    """What is asked for at a node: unless the configuration says it, products of pairs where its tensors are of bfloat16.
+def asked(options: LoweringOptions, node: Node) -> LoweringOptions:
+    """What is asked for at a node: unless the options say it, products of pairs where its tensors are of bfloat16.
 
     They are the model's own numbers, rounded where it has them rounded, and sums stay in float32.
     """
-    own = KEY not in config and node.op_type in _PRODUCTS and node.widened_from is DType.BFLOAT16
-    return {**config, KEY: "bfloat16"} if own else config
+    own = options.arithmetic is None and node.op_type in _PRODUCTS and node.widened_from is DType.BFLOAT16
+    return replace(options, arithmetic="bfloat16") if own else options
 
 
-def stored_type(config: Mapping[str, str], target: Target, own: DType | None = None) -> DType | None:
+def stored_type(options: LoweringOptions, target: Target, own: DType | None = None) -> DType | None:
     """The type of fewer bits in which float32 weights are kept, or None.
 
     Args:
         own: the type that the model gives them, where they were widened: storing it loses nothing, so that needs no option.
     """
-    found = own if own is DType.INT8 else _STORED.get(config.get(KEY, ""), own)
+    found = own if own is DType.INT8 else _STORED.get(options.arithmetic or "", own)
     return None if found is DType.FLOAT16 and needs_conversions(target) else found
 
 
-def in_halves(config: Mapping[str, str], target: Target) -> bool:
+def in_halves(options: LoweringOptions, target: Target) -> bool:
     """Whether products are computed in float16: it is asked for, and the CPU has instructions for it (AVX512-FP16)."""
-    return config.get(KEY) == "float16" and target.arch == "x86_64" and target.has("avx512fp16") and target.vector_bytes == 64
+    wide = target.arch == "x86_64" and target.has("avx512fp16") and target.vector_bytes == 64
+    return options.arithmetic == "float16" and wide
 
 
-def pair_unit(config: Mapping[str, str], target: Target) -> str:
+def pair_unit(options: LoweringOptions, target: Target) -> str:
     """What multiplies pairs of bfloat16 (`kernels.matmul.vnni_kernel`) where bfloat16 is asked for; "" where float32 is as
     fast.
 
@@ -55,40 +55,40 @@ def pair_unit(config: Mapping[str, str], target: Target) -> str:
     of them on Intel's CPUs.
 
     Raises:
-        InvalidArgument: the unit that the configuration names is not there.
+        InvalidArgument: the unit that the options name is not there.
     """
-    if config.get(KEY) != "bfloat16":
+    if options.arithmetic != "bfloat16":
         return ""
-    if named := _named_unit(config, target):
+    if named := _named_unit(options, target):
         return "" if named == "none" else named
     return TILES if target.has_tiles else VECTORS if target.cpu.startswith("znver") and target.has_pairs else ""
 
 
-def byte_unit(config: Mapping[str, str], target: Target) -> str:
+def byte_unit(options: LoweringOptions, target: Target) -> str:
     """What multiplies bytes, where that is not a vector instruction: AMX's tiles, with the same results; else "".
 
     Raises:
-        InvalidArgument: the unit that the configuration names is not there.
+        InvalidArgument: the unit that the options name is not there.
     """
-    named = _named_unit(config, target)
+    named = _named_unit(options, target)
     return named if named in TILE_UNITS else TILES if not named and target.has_tiles else ""
 
 
-def may_try_pairs(config: Mapping[str, str], target: Target) -> bool:
+def may_try_pairs(options: LoweringOptions, target: Target) -> bool:
     """Whether VDPBF16PS is there and allowed, though not known to be fast: measuring decides."""
-    asked = config.get(KEY) == "bfloat16" and not _named_unit(config, target)
-    return asked and target.has_pairs and not pair_unit(config, target)
+    asked = options.arithmetic == "bfloat16" and not _named_unit(options, target)
+    return asked and target.has_pairs and not pair_unit(options, target)
 
 
-def _named_unit(config: Mapping[str, str], target: Target) -> str:
-    """The unit that the configuration names; "" where it leaves the choice."""
-    named, why = config.get(UNIT_KEY, "auto"), ""
+def _named_unit(options: LoweringOptions, target: Target) -> str:
+    """The unit that the options name; "" where it leaves the choice."""
+    named, why = options.matrix_unit, ""
     if named == TILES and not target.has_tiles:
         why = f"this process cannot use AMX: {refusal() or 'the CPU (or INTARSIA_CPU_FEATURES) has none'}"
     elif named == VECTORS and not target.has_pairs:
         why = "the CPU (or INTARSIA_CPU_FEATURES) has no avx512bf16"
     if why:
-        raise InvalidArgument(f"{UNIT_KEY} is {named!r}, but {why}; give 'auto', which takes what is there")
+        raise InvalidArgument(f"{MATRIX_UNIT} is {named!r}, but {why}; give 'auto', which takes what is there")
     return "" if named == "auto" else named
 
 

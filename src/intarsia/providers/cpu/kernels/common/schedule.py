@@ -17,6 +17,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 
 if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference
@@ -26,11 +27,11 @@ class Workspace(Protocol):
     """Where templates put weights that they packed, find constant operands, and get buffers between their steps.
 
     Attributes:
-        config: the session's configuration entries.
+        options: what the session's configuration entries say.
         choices: schedules that were chosen by timing, by `Schedules.key`.
     """
 
-    config: Mapping[str, str]
+    options: LoweringOptions
     choices: Mapping[str, str]
 
     def original_type(self, name: str) -> DType | None:
@@ -109,7 +110,7 @@ class Template:
         """Pairs of an operand's size and the output's: the former must be the latter, or 1."""
         return ()
 
-    def schedules(self, target: Target, config: Mapping[str, str]) -> Schedules | None:
+    def schedules(self, target: Target, options: LoweringOptions) -> Schedules | None:
         """What may be chosen by timing (`measured`); None where there is nothing to choose, or sizes are not known."""
         return None
 

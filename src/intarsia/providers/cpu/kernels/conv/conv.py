@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from types import MethodType
@@ -19,6 +19,7 @@ from intarsia.plan.step import Argument, Ref, Sizes, Step
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
 from intarsia.providers.cpu.kernels.common.precision import asked, in_halves, pair_unit
@@ -102,12 +103,12 @@ class Convolution(Filtered):
             return [self._winograd(target, workspace, epilogue, operands, out, weights, chosen)]
         return self._product(target, workspace, epilogue, operands, out, weights, kernel, group)
 
-    def schedules(self, target: Target, config: Mapping[str, str]) -> Schedules | None:
+    def schedules(self, target: Target, options: LoweringOptions) -> Schedules | None:
         """Direct sums or one of Winograd's variants, of a 3x3 convolution of stride 1 that any of them can compute."""
         x, out, weights = self.data.shape, self.output.shape, self.types[1]
         assert x is not None and out is not None and weights is not None and weights.shape is not None
         kernel = tuple(weights.shape[2:])
-        if config.get("session.disable_winograd") == "1" or self.data.dtype is not DType.FLOAT or kernel != (3, 3):
+        if not options.winograd or self.data.dtype is not DType.FLOAT or kernel != (3, 3):
             return None
         if not is_static((*x, *out)):
             return None
@@ -121,10 +122,10 @@ class Convolution(Filtered):
 
     def _chosen_outputs(self, kernel: tuple[int, ...], target: Target, workspace: Workspace) -> int | None:
         """The Winograd variant to take; None for direct convolution."""
-        chosen_by_time = self.schedules(target, workspace.config) if workspace.choices else None
+        chosen_by_time = self.schedules(target, workspace.options) if workspace.choices else None
         if chosen_by_time is not None and chosen_by_time.key in workspace.choices:
             return _WINOGRAD[workspace.choices[chosen_by_time.key]]
-        return None if workspace.config.get("session.disable_winograd") == "1" else self._winograd_outputs(kernel, target)
+        return self._winograd_outputs(kernel, target) if workspace.options.winograd else None
 
     def _winograd_outputs(self, kernel: tuple[int, ...], target: Target) -> int | None:
         """Which Winograd variant is the fastest, for sizes that are not known as for one image; None for direct convolution."""
@@ -207,7 +208,7 @@ class Convolution(Filtered):
     def _groups_by_pairs(self, target: Target, workspace: Workspace, filters: tuple[int, ...]) -> bool:
         """Whether a convolution `_in_small_groups` multiplies pairs of bfloat16."""
         many = filters[0] >= _UNIT_FILTERS and math.prod(filters[1:]) >= _LEAST_TERMS
-        return self.data.dtype in _IN_PAIRS and many and reads_rows(asked(workspace.config, self.node), target)
+        return self.data.dtype in _IN_PAIRS and many and reads_rows(asked(workspace.options, self.node), target)
 
     def _grouped(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
@@ -318,12 +319,12 @@ class Convolution(Filtered):
         """Whether pairs of bfloat16 are multiplied where they lie; 3x3 ones may be faster by Winograd's float32."""
         (filters, channels), y = shape[:2], self.output.shape
         assert y is not None
-        pixels, config, group = product(y[:-1]), asked(workspace.config, self.node), int(self.node.attributes.get("group", 1))
+        pixels, options, group = product(y[:-1]), asked(workspace.options, self.node), int(self.node.attributes.get("group", 1))
         if self.data.dtype not in _IN_PAIRS or filters < _UNIT_FILTERS:
             return False
         if self._is_pointwise(shape[2:]) and group == 1:
-            return pays_in_rows(config, target, pixels, filters, channels)
-        if not windows_pay(config, target, pixels, shape, group):
+            return pays_in_rows(options, target, pixels, filters, channels)
+        if not windows_pay(options, target, pixels, shape, group):
             return False
         if self._winograd_of_pairs(target, workspace, shape):
             return False
@@ -331,10 +332,10 @@ class Convolution(Filtered):
 
     def _winograd_of_pairs(self, target: Target, workspace: Workspace, shape: tuple[int, ...]) -> bool:
         """Whether Winograd's products are of bfloat16."""
-        config = workspace.config
-        if self.data.dtype is not DType.FLOAT or config.get("session.disable_winograd") == "1" or workspace.choices:
+        options = workspace.options
+        if self.data.dtype is not DType.FLOAT or not options.winograd or workspace.choices:
             return False
-        if shape[0] < _UNIT_FILTERS or shape[2:] != (3, 3) or not reads_rows(config, target):
+        if shape[0] < _UNIT_FILTERS or shape[2:] != (3, 3) or not reads_rows(options, target):
             return False
         return winograd_cost.prefers_pairs(self.geometry((3, 3)).usual(), target.vector_bytes // 4, target.l2_nbytes)
 
@@ -362,9 +363,9 @@ class Convolution(Filtered):
         """Products in float16 or bfloat16, where they are asked for and there are filters enough to be worth rounding the
         input."""
         filters, x, source = weights.shape[0], self.data.shape, self.reads[0]
-        config = asked(workspace.config, self.node)
-        unit = pair_unit(config, target)
-        halves, least = in_halves(config, target), _UNIT_FILTERS if unit else _HALF_FILTERS
+        options = asked(workspace.options, self.node)
+        unit = pair_unit(options, target)
+        halves, least = in_halves(options, target), _UNIT_FILTERS if unit else _HALF_FILTERS
         if self.data.dtype is not DType.FLOAT or filters < least or group != 1 or not (unit or halves):
             return None
         assert x is not None
@@ -438,7 +439,7 @@ class Convolution(Filtered):
         if weights is None or self.data.dtype is not DType.FLOAT or tile.lanes * tile.itemsize != target.vector_bytes:
             return None
         filters, channels = weights.shape[:2]
-        if not may_pay(pixels, filters, channels, target, workspace.config, tile):
+        if not may_pay(pixels, filters, channels, target, workspace.options, tile):
             return None
         return weights.reshape(filters, channels).T
 

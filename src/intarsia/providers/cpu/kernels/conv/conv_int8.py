@@ -199,7 +199,7 @@ class ByteConvolution(Filtered):
         weights: np.ndarray, group: int, key: str,
     ) -> list[Step]:  # fmt: skip
         kernel = tuple(weights.shape[2:])
-        if unit := byte_unit(workspace.config, target) if group == 1 else "":
+        if unit := byte_unit(workspace.options, target) if group == 1 else "":
             found = self._tiles(target, workspace, epilogue, operands, out, weights, key, unit)
             if found is not None:
                 return found
@@ -292,7 +292,7 @@ class ByteConvolution(Filtered):
         return self._sums(target, workspace, None, (), source, name, ones, 1, "ones")
 
     def _takes_winograd(self, target: Target, workspace: Workspace, weights: np.ndarray, kernel: tuple[int, ...]) -> bool:
-        if kernel != (3, 3) or workspace.config.get("session.disable_winograd") == "1":
+        if kernel != (3, 3) or not workspace.options.winograd:
             return False
         dtype, zero = self.data.dtype, self._known_zero(workspace)
         return winograd_int8.takes(self.geometry(kernel).usual(), dtype, target) and winograd_int8.is_exact(

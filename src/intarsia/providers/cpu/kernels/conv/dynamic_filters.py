@@ -67,7 +67,7 @@ class ComputedConvolution(Convolution):
         assert found is not None, shape
         return found
 
-    def schedules(self, target: Target, config: object) -> None:
+    def schedules(self, target: Target, options: object) -> None:
         return None
 
     def _filters(self) -> tuple[int, ...]:

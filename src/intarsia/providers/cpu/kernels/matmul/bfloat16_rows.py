@@ -11,7 +11,7 @@ A step rounds the input, once for all that read it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
+from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, product_tile, tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import in_16_bits
 from intarsia.providers.cpu.kernels.common.precision import described_unit, pair_unit
@@ -48,17 +49,17 @@ _ROUNDED_AT_ONCE = 1024  # words
 _SERIAL_NUMBERS = 8192  # rounding fewer is not worth waking other threads for
 
 
-def reads_rows(config: Mapping[str, str], target: Target) -> bool:
+def reads_rows(options: LoweringOptions, target: Target) -> bool:
     """Whether products in bfloat16 are asked for, and read their rows where they lie."""
-    return target.halves_vectors and pair_unit(config, target) == VECTORS
+    return target.halves_vectors and pair_unit(options, target) == VECTORS
 
 
-def pays_in_rows(config: Mapping[str, str], target: Target, m: Dim, n: int, depth: int) -> bool:
+def pays_in_rows(options: LoweringOptions, target: Target, m: Dim, n: int, depth: int) -> bool:
     """Whether a product goes this way; `depth`: neighbouring numbers of A."""
-    return reads_rows(config, target) and depth % 2 == 0 and pays(m, n, depth)
+    return reads_rows(options, target) and depth % 2 == 0 and pays(m, n, depth)
 
 
-def windows_pay(config: Mapping[str, str], target: Target, m: Dim, filters: Sequence[int], group: int) -> bool:
+def windows_pay(options: LoweringOptions, target: Target, m: Dim, filters: Sequence[int], group: int) -> bool:
     """Whether a convolution's windows go this way; `filters`: [M, C / group, *kernel].
 
     Of one channel they would be as many words as floats. A group has whole words, and filters for a vector.
@@ -66,7 +67,7 @@ def windows_pay(config: Mapping[str, str], target: Target, m: Dim, filters: Sequ
     n, channels, *kernel = filters
     if channels == 1 or group > 1 and (channels % 2 or n // group < LINE_WORDS):
         return False
-    return reads_rows(config, target) and pays(m, n, -(-channels // 2) * 2 * math.prod(kernel))
+    return reads_rows(options, target) and pays(m, n, -(-channels // 2) * 2 * math.prod(kernel))
 
 
 def row_steps(

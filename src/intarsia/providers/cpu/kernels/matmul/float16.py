@@ -39,7 +39,7 @@ def half_steps(
     k, n = matrix.shape
     tile = halves.half_tile(n, target)
     few = isinstance(m, int) and m < _LEAST_ROWS
-    if not in_halves(workspace.config, target) or few or n < 2 * tile.lanes or k < 2 * tile.lanes:
+    if not in_halves(workspace.options, target) or few or n < 2 * tile.lanes or k < 2 * tile.lanes:
         return None
     panels = halves.pack_half_weights(matrix, tile)
     if panels is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,10 @@ from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
+from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, product_tile, tile_of, tiled_micro_text
 from intarsia.providers.cpu.kernels.common.pack_b import in_fewer_bits, pack_matrix
 from intarsia.providers.cpu.kernels.common.precision import (
-    KEY,
     asked,
     described,
     in_halves,
@@ -162,7 +162,7 @@ class MatMul(Template):
             return None
         (k, n), tile = known[0].shape, spec.tile
         assert tile is not None
-        if not chosen and not may_pay(rows, n, k, target, workspace.config, tile):
+        if not chosen and not may_pay(rows, n, k, target, workspace.options, tile):
             return None
         return strassen_step(
             spec, target, workspace, operands, out, source=self.reads[0], packed=packed,
@@ -174,14 +174,14 @@ class MatMul(Template):
         rows: Dim,
     ) -> list[Step] | None:  # fmt: skip
         """Products in float16 or bfloat16, where they are asked for and faster than float32's."""
-        config, a = asked(workspace.config, self.node), self.types[0]
+        options, a = asked(workspace.options, self.node), self.types[0]
         assert a is not None
-        unit = VECTORS if self._choice(target, workspace) == _PAIRS else pair_unit(config, target)
-        known = self._matrix(workspace) if unit or in_halves(config, target) else None
+        unit = VECTORS if self._choice(target, workspace) == _PAIRS else pair_unit(options, target)
+        known = self._matrix(workspace) if unit or in_halves(options, target) else None
         if known is None:
             return None
         matrix, key = known
-        if pays_in_rows(config, target, rows, matrix.shape[1], matrix.shape[0]):
+        if pays_in_rows(options, target, rows, matrix.shape[1], matrix.shape[0]):
             return row_steps(
                 target, workspace, epilogue, operands, out, source=self.reads[0], dtype=a.dtype, m=rows,
                 weights=self.reads[1], matrix=matrix, key=key,
@@ -204,9 +204,9 @@ class MatMul(Template):
         if known is None:
             return ()
         k, n = known[0].shape
-        return self.reads[:1] if pays_in_rows(asked(workspace.config, self.node), target, found.rows, n, k) else ()
+        return self.reads[:1] if pays_in_rows(asked(workspace.options, self.node), target, found.rows, n, k) else ()
 
-    def schedules(self, target: Target, config: Mapping[str, str]) -> Schedules | None:
+    def schedules(self, target: Target, options: LoweringOptions) -> Schedules | None:
         """Register tiles for packed A, or A as it lies, of a product by a constant of known sizes."""
         a, b, found = self.types[0], self.types[1], self.batches()
         assert a is not None and a.shape is not None and b is not None and b.shape is not None
@@ -217,21 +217,21 @@ class MatMul(Template):
         if (
             a.dtype is not DType.FLOAT
             or default not in _TILES.values()
-            or in_halves(config, target)
-            or pair_unit(asked(config, self.node), target)
+            or in_halves(options, target)
+            or pair_unit(asked(options, self.node), target)
         ):
             return None
         if not tiled.packs(rows, default) or not tiled.tiles_pay(n, k, spec, target):
             return None
         names = sorted(_TILES.keys() - {_SEVEN}, key=lambda x: (x != _ROWS if target.reads_rows else _TILES[x] != default, x))
-        if may_pay(rows, n, k, target, config, default):
+        if may_pay(rows, n, k, target, options, default):
             names.insert(0, _SEVEN)
-        names += [_PAIRS] * may_try_pairs(config, target)
-        return Schedules(f"gemm {rows}x{n}x{k} {config.get(KEY)}", tuple(x for x in names if x), rows * n * k)
+        names += [_PAIRS] * may_try_pairs(options, target)
+        return Schedules(f"gemm {rows}x{n}x{k} {options.arithmetic}", tuple(x for x in names if x), rows * n * k)
 
     def _choice(self, target: Target, workspace: Workspace) -> str:
         """The schedule that was chosen by timing, or ""."""
-        found = self.schedules(target, workspace.config) if workspace.choices else None
+        found = self.schedules(target, workspace.options) if workspace.choices else None
         return workspace.choices.get(found.key, "") if found is not None else ""
 
     def _lies(self, target: Target, workspace: Workspace) -> bool:
@@ -321,7 +321,7 @@ class MatMul(Template):
         matrix, form = known
         key, rows = f"panels{tile.width}{form}{tile.itemsize}", math.prod(d for d in a.shape[:-1] if isinstance(d, int))
         own = workspace.original_type(name) if target.halves_vectors or rows < _WIDENED_ROWS else None
-        stored = stored_type(workspace.config, target, own) if a.dtype is DType.FLOAT else None
+        stored = stored_type(workspace.options, target, own) if a.dtype is DType.FLOAT else None
         narrow = in_fewer_bits(matrix, stored) if stored is not None else None
         if narrow is not None:
             assert stored is not None

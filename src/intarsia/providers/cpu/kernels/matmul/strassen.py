@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,6 +16,7 @@ from intarsia.graph.dims import Dim, product
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import CLAIMS, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
+from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, tiled_rows
 from intarsia.providers.cpu.kernels.common.precision import described
 from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace, forms_of
@@ -25,15 +26,14 @@ from intarsia.providers.cpu.kernels.matmul import gemm_kernel, strassen_kernel
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.kernels.matmul.strassen_pieces import alike_panels, summing_micro_text
 
-KEY = "session.disable_strassen"
 _LEAST_SAVED = 0.03  # of a product's time, by estimate
 _MOST_THREADS = 4  # for which there is memory for sums: each makes those of A for itself, so with more it seldom pays
 _MANY_ROWS = 1 << 20
 
 
-def may_pay(rows: Dim, n: int, k: int, target: Target, config: Mapping[str, str], tile: Tile) -> bool:
+def may_pay(rows: Dim, n: int, k: int, target: Target, options: LoweringOptions, tile: Tile) -> bool:
     """Whether so many rows, or many if that is not known, are likely to be multiplied faster."""
-    if config.get(KEY) == "1" or not target.halves_vectors or target.ordered:
+    if not options.strassen or not target.halves_vectors or target.ordered:
         return False
     return strassen_kernel.saved(rows if isinstance(rows, int) else _MANY_ROWS, n, k, 1, tile) > _LEAST_SAVED
 

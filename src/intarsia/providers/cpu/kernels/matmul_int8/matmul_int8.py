@@ -188,7 +188,7 @@ class _Builder:
         key = digest(zero)
         # Tiles take signed bytes as they are; what is left of a zero point would need sums of rows that are lifted.
         if left is None and made.a_zero.kind != "row" and pays(self.m, *values.shape[::-1]):
-            self.unit = byte_unit(workspace.config, self.target)
+            self.unit = byte_unit(workspace.options, self.target)
         packed = ""
         if widened_int16.takes(self.target) and not self.unit:
             self.ordered = ordered_weights(workspace, made.reads[1], key, values[None], self.tile)

@@ -20,8 +20,8 @@ from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
+from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, product_tile, tile_of, tiled_micro_text
-from intarsia.providers.cpu.kernels.common.precision import KEY
 from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, forms_of, tensor_types
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import pays_in_rows
@@ -110,12 +110,12 @@ class BlockMatMul(MatMul):
 
     def _by_pairs(self, target: Target, workspace: Workspace) -> bool:
         """Whether rows may be rounded to bfloat16, and such products are faster where they are many."""
-        config, found, (depth, columns) = dict(workspace.config), self.batches(), self._sizes
+        options, found, (depth, columns) = workspace.options, self.batches(), self._sizes
         assert found is not None
         if int(self.node.attributes.get("accuracy_level", 0)) == _PAIRS_OF_A:
-            config[KEY] = "bfloat16"
+            options = replace(options, arithmetic="bfloat16")
         few = isinstance(found.rows, int) and found.rows < matmul_nbits_bfloat16.LEAST_ROWS
-        return not few and pays_in_rows(config, target, found.rows, columns, depth)
+        return not few and pays_in_rows(options, target, found.rows, columns, depth)
 
     def _pair_steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
@@ -217,7 +217,7 @@ class BlockMatMul(MatMul):
         depth, columns = (int(d) for d in b.shape)  # type: ignore[arg-type]
         return depth, columns
 
-    def schedules(self, target: Target, config: Mapping[str, str]) -> None:
+    def schedules(self, target: Target, options: LoweringOptions) -> None:
         return None
 
     def _tiled(self, target: Target, workspace: Workspace) -> bool:

@@ -134,7 +134,7 @@ class _InputWeights:
         self._arrays: Mapping[str, Callable[[], np.ndarray]] = {
             self.numbers: self._matrix, self.zeros: lambda: self._arranged(zero),
         }  # fmt: skip
-        self.config, self.choices = workspace.config, workspace.choices
+        self.options, self.choices = workspace.options, workspace.choices
 
     @cached_property
     def _given(self) -> np.ndarray:

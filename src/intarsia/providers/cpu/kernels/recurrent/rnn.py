@@ -191,7 +191,7 @@ class Recurrent(Template):
         epilogue = Epilogue(accumulator + k.input(1, spec.dtype, ()), ("column",), (spec.dtype,)) if bias else None
         seq, batch, depth = x.shape
         wide = tile if layer.may_compute() else product_tile(columns, spec.dtype, target)
-        if spec.dtype is DType.FLOAT and may_pay(seq * batch, columns, layer.depth, target, workspace.config, wide):
+        if spec.dtype is DType.FLOAT and may_pay(seq * batch, columns, layer.depth, target, workspace.options, wide):
             step = strassen_step(
                 gemm_kernel.GemmSpec(spec.dtype, "packed", epilogue, tile=wide), target, workspace,
                 [FusedOperand(bias, "column", spec.dtype)] if bias else [], products, source=self.reads[0],
