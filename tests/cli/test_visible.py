@@ -70,7 +70,7 @@ def path(name: str, tmp_path: Path) -> str:
 
 COMMANDS = [
     ["explain"], ["explain", "--json"], ["run"], ["check"], ["check", "--json"], ["profile"], ["profile", "--json"],
-    *(["dump", "-s", stage] for stage in ("graph", "optimized", "partition", "kernels", "source", "plan")),
+    *(["dump", "-s", stage] for stage in ("graph", "optimized", "partition", "schedules", "kernels", "source", "plan")),
     ["run", "-o", "/nowhere/at/all/x.npz"], ["run", "-i", "missing=1"],
 ]  # fmt: skip
 

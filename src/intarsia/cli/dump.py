@@ -12,7 +12,7 @@ from intarsia.errors import UnknownOption, nearest
 from intarsia.graph.formats.atomic_write import replace_text
 from intarsia.graph.load import load
 
-PROGRAM_STAGES = ("legalized", "kernels", "source", "plan")  # what programs describe
+PROGRAM_STAGES = ("legalized", "schedules", "kernels", "source", "plan")  # what programs describe
 STAGES = ("graph", "optimized", "partition", *PROGRAM_STAGES)
 
 

@@ -14,8 +14,11 @@ import intarsia as ort
 from intarsia.cache.disk_cache import DiskCache
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.common.choose_schedule import Candidates
 from intarsia.providers.cpu.kernels.common.microkernel import tile_of
 from intarsia.providers.cpu.program import autotune
+
+CONVOLUTIONS = ("line-buffer", "implicit-gemm", "winograd2", "winograd4")  # that are timed for the convolution of `model`
 
 
 def model() -> tuple[bytes, dict[str, np.ndarray], np.ndarray]:
@@ -66,7 +69,7 @@ def test_choices_are_shown_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     made = session(source, "3600000")
     np.testing.assert_allclose(made.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
     shown = plan(made)
-    assert any(f", {name} by time" in shown for name in ("direct", "winograd2", "winograd4"))
+    assert any(f", {name} by time" in shown for name in CONVOLUTIONS)
 
     def again(*_: object) -> None:
         raise AssertionError("timed although the choice is in the cache")
@@ -80,17 +83,17 @@ def plan_after_run(made: ort.InferenceSession, feeds: dict[str, np.ndarray]) -> 
     return plan(made)
 
 
-@pytest.mark.parametrize("name", ["direct", "winograd2", "winograd4", "14x2", "8x3", "rows"])
+@pytest.mark.parametrize("name", [*CONVOLUTIONS, "14x2", "8x3", "rows"])
 def test_every_schedule_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source, feeds, expected = model()
 
-    def choose(self: autotune.Chooser, template: object, schedules: autotune.Schedules, end: float) -> dict[str, int]:
-        return {n: 1 if n == name else 1000 for n in schedules.names}
+    def choose(self: autotune.Chooser, template: object, found: Candidates, end: float) -> dict[str, int]:
+        return {n: 1 if n == name else 1000 for n in found.names}
 
     monkeypatch.setattr(autotune.Chooser, "_times", choose)
     made = session(source, "1000")
     np.testing.assert_allclose(made.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
-    offered = name in ("direct", "winograd2", "winograd4") or tile_of(DType.FLOAT, Target.host()).rows == 14
+    offered = name in CONVOLUTIONS or tile_of(DType.FLOAT, Target.host()).rows == 14
     assert (f", {name} by time" in plan(made)) == offered
 
 

@@ -33,6 +33,7 @@ from intarsia.plan.step import STATUS, Below, Jump, Step
 from intarsia.primitives.lang import Tensor, walk
 from intarsia.primitives.substitute import inputs_of, substitute
 from intarsia.providers.cpu.executable import Executable, HostStep, Result, Unit
+from intarsia.providers.cpu.kernels.common.choose_schedule import LoweringEnv
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.loop_cost import SERIAL_ELEMENTS, loop_shares
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
@@ -71,17 +72,18 @@ class Lowered:
     types: dict[str, ValueType]
     values: dict[str, np.ndarray]  # elements (numbers or symbolic) of values that are known before the run
     passes: tuple[PassEntry, ...]  # which changed the graph, or bodies of it
+    env: LoweringEnv  # what schedules were chosen for
 
 
 def lower_graph(
     graph: Graph, registry: Registry, target: Target, config: Mapping[str, str] | None = None, known: Collection[str] = (),
-    choices: Mapping[str, str] | Callable[[Grouping, Graph], Mapping[str, str]] = MappingProxyType({}),
+    choices: Mapping[str, str] | Callable[[Grouping, Graph, LoweringEnv], Mapping[str, str]] = MappingProxyType({}),
     begin: Callable[[KernelText], None] | None = None,
 ) -> Lowered:  # fmt: skip
     """The graph as a program.
 
     `config`: the session's configuration entries; `known`: symbols whose values are given when it is bound, besides those of
-    its inputs; `choices`: schedules by `measured.Schedules.key`, or what finds them; `begin` is told of kernels as they
+    its inputs; `choices`: schedules by `Template.schedule_key`, or what finds them; `begin` is told of kernels as they
     are made.
     """
     config = config or {}
@@ -89,9 +91,11 @@ def lower_graph(
     legalized = legalize(graph, LegalizeEnv(registry, target, config), disabled=disabled)
     inference = legalized.inference
     grouping = group(inference, registry)
-    found = choices(grouping, inference.graph) if callable(choices) else choices
+    options = LoweringOptions.of(config)
+    env = LoweringEnv(target, options, _Workspace(inference.graph.constants, options, {}), MappingProxyType({}))
+    env = replace(env, choices=choices(grouping, inference.graph, env) if callable(choices) else choices)
     asked = [*unlike([*sizes_asked(legalized.given)], sizes_asked(inference))]
-    return _Lowerer(inference, grouping, target, registry, config, known, found, begin, asked, legalized.log).run()
+    return _Lowerer(inference, grouping, env, registry, config, known, begin, asked, legalized.log).run()
 
 
 class _Workspace:
@@ -139,17 +143,17 @@ class _Workspace:
 
 class _Lowerer:
     def __init__(
-        self, inference: Inference, grouping: Grouping, target: Target, registry: Registry, config: Mapping[str, str],
-        known: Collection[str], choices: Mapping[str, str], begin: Callable[[KernelText], None] | None,
-        asked: Sequence[Constraint], passes: Sequence[PassEntry],
+        self, inference: Inference, grouping: Grouping, env: LoweringEnv, registry: Registry, config: Mapping[str, str],
+        known: Collection[str], begin: Callable[[KernelText], None] | None, asked: Sequence[Constraint],
+        passes: Sequence[PassEntry],
     ) -> None:  # fmt: skip
         """`asked`: what nodes ask of sizes, those included that others were written for; `passes`: that changed the graph."""
         self.begin, self.passes = begin, [*passes]
-        self.inference, self.grouping, self.target = inference, grouping, target
+        self.inference, self.grouping, self.env, self.target = inference, grouping, env, env.target
         self.registry, self.config = registry, config
         self.graph = inference.graph
         self.types = dict(inference.types)
-        self.constants = _Workspace(self.graph.constants, LoweringOptions.of(config), choices)
+        self.constants = _Workspace(self.graph.constants, env.options, env.choices)
         self.sources: dict[str, tuple[str, int]] = {}
         self.units: list[Unit] = []
         self.other_names: dict[str, list[str]] = {}
@@ -193,7 +197,9 @@ class _Lowerer:
             tuple(self.graph.inputs), tuple(self.graph.output_names()), results, self.units, self.constants.used,
             *self._learned(), tuple(c for c in self.of_sizes if symbols_of(c.left) | symbols_of(c.right) <= self.defined),
         )  # fmt: skip
-        return Lowered(self.graph, self.grouping, executable, self.types, self.inference.values, tuple(self.passes))
+        return Lowered(
+            self.graph, self.grouping, executable, self.types, self.inference.values, tuple(self.passes), self.env
+        )
 
     def _narrow(self) -> None:
         """What only products of bfloat16 read is stored in bfloat16."""
@@ -414,9 +420,7 @@ class _Lowerer:
 
     def _chosen(self, g: Group) -> str:
         """The schedule that was chosen for a group by timing."""
-        choices = self.constants.choices
-        found = g.template.schedules(self.target, self.constants.options) if choices and g.template is not None else None
-        return choices.get(found.key, "") if found is not None else ""
+        return self.env.timed(g.template) if g.template is not None else ""
 
     def _table_step(self, g: Group) -> Step | None:
         """A function of one byte, where a table is faster than computing it."""

@@ -1,6 +1,7 @@
 """Schedules that are chosen by timing them, where `session.schedule_budget_ms` gives time for that.
 
-Templates name their candidates (`Template.schedules`). For the heaviest shapes of a model each candidate computes the node
+Templates name their candidates (`Template.candidates`): of a table of schedules those that apply, and that are not expected to
+be far slower than the fastest. For the heaviest shapes of a model each candidate computes the node
 alone, on random numbers, with the session's threads; the fastest is kept in the cache, by machine, threads and shape, so that
 this happens once. What has not been timed when the budget is used up keeps the schedule that the cost model chose.
 """
@@ -22,8 +23,8 @@ from intarsia.cache.fingerprint import cpu_key, sources
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
 from intarsia.lazy_dataclass import dataclass
 from intarsia.printable import get_logger
-from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
-from intarsia.providers.cpu.kernels.common.schedule import Schedules, Template
+from intarsia.providers.cpu.kernels.common.choose_schedule import Candidates, LoweringEnv
+from intarsia.providers.cpu.kernels.common.schedule import Template
 
 if TYPE_CHECKING:
     from intarsia.codegen.llvm.target import Target
@@ -40,7 +41,6 @@ KEY = "session.schedule_budget_ms"
 _SHAPES = 24  # at most so many are looked at, the heaviest first
 _GAIN = 0.95  # another schedule than the default takes at most so much of its time
 _RUNS = 5
-_OPERATORS = {"MatMul": "MatMul", "Gemm": "Gemm", "Convolution": "Conv"}  # by templates that compute exactly that node
 logger = get_logger("intarsia.schedules")
 
 
@@ -61,51 +61,50 @@ class Chooser:
     target: Target
     make: ProgramMaker
 
-    def __call__(self, grouping: Grouping, graph: Graph) -> Mapping[str, str]:
-        weight: dict[str, int] = {}
-        found: dict[str, tuple[Template, Schedules]] = {}
+    def __call__(self, grouping: Grouping, graph: Graph, env: LoweringEnv) -> Mapping[str, str]:
+        weight: dict[str, float] = {}
+        found: dict[str, tuple[Template, Candidates]] = {}
         for g in grouping.groups:
-            if g.template is None or _OPERATORS.get(type(g.template).__name__) != g.template.node.op_type:
+            if g.template is None or g.template.alone != g.template.node.op_type or g.template.reads[1] not in graph.constants:
                 continue  # a product inside something else cannot be run alone as that node
-            schedules = g.template.schedules(self.target, LoweringOptions.of(self.context.config))
-            if schedules is None or g.template.reads[1] not in graph.constants:
-                continue
-            weight[schedules.key] = weight.get(schedules.key, 0) + schedules.products
-            found[schedules.key] = g.template, schedules
+            candidates = g.template.candidates(env)
+            if candidates is not None:
+                weight[candidates.key] = weight.get(candidates.key, 0) + candidates.seconds
+                found[candidates.key] = g.template, candidates
         heaviest = sorted(found, key=lambda k: -weight[k])[:_SHAPES]
         return self._chosen([found[k] for k in heaviest])
 
-    def _chosen(self, wanted: Sequence[tuple[Template, Schedules]]) -> Mapping[str, str]:
+    def _chosen(self, wanted: Sequence[tuple[Template, Candidates]]) -> Mapping[str, str]:
         chosen: dict[str, str] = {}
         end = time.monotonic() + budget_ms(self.context) / 1000
-        for template, schedules in wanted:
-            place = self._place(schedules)
+        for template, candidates in wanted:
+            place = self._place(candidates)
             known = get_cache().get(place)
             if known is not None:
-                chosen[schedules.key] = json.loads(known)["chosen"]
+                chosen[candidates.key] = json.loads(known)["chosen"]
                 continue
-            times = self._times(template, schedules, end)
+            times = self._times(template, candidates, end)
             if times is None:
-                logger.info("%s keeps its default schedule: the time given by %s is used up", schedules.key, KEY)
+                logger.info("%s keeps its default schedule: the time given by %s is used up", candidates.key, KEY)
                 continue
-            chosen[schedules.key] = fastest(times)
-            get_cache().put(place, json.dumps({"chosen": chosen[schedules.key], "ns": times}).encode())
-            logger.info("%s: %s, of %s ns", schedules.key, chosen[schedules.key], times)
+            chosen[candidates.key] = fastest(times)
+            get_cache().put(place, json.dumps({"chosen": chosen[candidates.key], "ns": times}).encode())
+            logger.info("%s: %s, of %s ns", candidates.key, chosen[candidates.key], times)
         return MappingProxyType(chosen)
 
-    def _place(self, schedules: Schedules) -> str:
+    def _place(self, candidates: Candidates) -> str:
         from intarsia.runtime.executor import thread_count
 
         threads = thread_count(self.context.intra_op_num_threads)
-        return f"schedule-{content_key(cpu_key(), sources(), str(threads), schedules.key, *schedules.names)}"
+        return f"schedule-{content_key(cpu_key(), sources(), str(threads), candidates.key, *candidates.names)}"
 
-    def _times(self, template: Template, schedules: Schedules, end: float) -> dict[str, int] | None:
+    def _times(self, template: Template, candidates: Candidates, end: float) -> dict[str, int] | None:
         """Nanoseconds of each candidate at best; None where time is up."""
         runs: dict[str, Callable[[], Any]] = {}
-        for name in schedules.names:
+        for name in candidates.names:
             if time.monotonic() >= end:
                 return None
-            runs[name] = self._alone(template, {schedules.key: name})
+            runs[name] = self._alone(template, {candidates.key: name})
         times = dict.fromkeys(runs, 1 << 62)
         for _ in range(_RUNS):  # in turn: the machine's other work meets all of them
             for name, run in runs.items():

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
 
 
 def describe(program: CpuProgram, stage: str) -> str:
-    """`legalized`: the graph that is lowered, under what each pass did to it; `kernels`: groups and their steps, and what they
-    rely on of sizes; `source`: LLVM IR; `assembly`; `plan`: bound plans; else the lowered graph."""
-    writer = {"legalized": _legalized, "kernels": _kernels, "source": _source, "assembly": _assembly, "plan": _plan}.get(stage)
+    """`legalized`: the graph that is lowered, under what each pass did to it; `schedules`: of each node; `kernels`: groups,
+    their steps, and what they rely on of sizes; `source`: LLVM IR; `assembly`; `plan`: bound plans; else the lowered graph."""
+    writers = {
+        "legalized": _legalized, "schedules": _schedules, "kernels": _kernels, "source": _source, "assembly": _assembly,
+        "plan": _plan,
+    }  # fmt: skip
+    writer = writers.get(stage)
     if writer is not None:
         return writer(program)
     return str(program.lowered.graph) if program.lowered is not None else ""
@@ -29,6 +33,15 @@ def _legalized(program: CpuProgram) -> str:
     if lowered is None:
         return "the program comes from the cache, which has no graph"
     return "\n".join([*(f"# {line}" for line in log_lines(lowered.passes)), str(lowered.graph)])
+
+
+def _schedules(program: CpuProgram) -> str:
+    if program.lowered is None:
+        return "schedules are chosen when a program is made; this one was read from the cache"
+    from intarsia.providers.cpu.program.schedule_report import schedule_report
+
+    found = schedule_report(program.lowered)
+    return "\n\n".join(map(str, found)) or "no node has more than one schedule"
 
 
 def _kernels(program: CpuProgram) -> str:

@@ -71,6 +71,9 @@ def in_fewer_bits(weights: np.ndarray, stored: DType) -> np.ndarray | None:
     return bytes_ if np.array_equal(bytes_, weights) else None
 
 
+_SURELY_FIT = {DType.FLOAT16: 65504.0, DType.BFLOAT16: 3.3895313892515355e38}  # the largest finite numbers
+
+
 def in_16_bits(weights: np.ndarray, stored: DType) -> np.ndarray | None:
     """Float32 numbers rounded to FLOAT16 or BFLOAT16, as uint16 of the same shape; None where one does not fit."""
     if stored is DType.FLOAT16:
@@ -82,6 +85,13 @@ def in_16_bits(weights: np.ndarray, stored: DType) -> np.ndarray | None:
     rounded = ((bits + (np.uint32(0x7FFF) + (bits >> 16 & 1))) >> 16).astype(np.uint16)
     fits = bool(np.all((rounded & 0x7F80 != 0x7F80) | ~np.isfinite(weights)))
     return np.where(np.isnan(weights), np.uint16(0x7FC0), rounded) if fits else None
+
+
+def fits_16_bits(weights: np.ndarray, stored: DType) -> bool:
+    """Whether `in_16_bits` finds that all numbers fit, mostly without rounding them."""
+    if not weights.size or max(float(weights.max()), -float(weights.min())) <= _SURELY_FIT[stored]:
+        return True
+    return in_16_bits(weights, stored) is not None
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptio
 
 if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference
+    from intarsia.providers.cpu.kernels.common.choose_schedule import Candidates, LoweringEnv, Schedule
 
 
 class Workspace(Protocol):
@@ -28,7 +29,7 @@ class Workspace(Protocol):
 
     Attributes:
         options: what the session's configuration entries say.
-        choices: schedules that were chosen by timing, by `Schedules.key`.
+        choices: names of schedules that were chosen by timing, by `Template.schedule_key`.
     """
 
     options: LoweringOptions
@@ -62,21 +63,6 @@ def forms_of(operands: Sequence[FusedOperand]) -> tuple[tuple[str, DType], ...]:
 
 
 @dataclass(frozen=True)
-class Schedules:
-    """What may be chosen for one node.
-
-    Attributes:
-        key: equal for nodes that take equally long.
-        names: the candidates, the default first.
-        products: multiplications of the node.
-    """
-
-    key: str
-    names: tuple[str, ...]
-    products: int
-
-
-@dataclass(frozen=True)
 class Template:
     """A node that a hand-scheduled kernel computes.
 
@@ -87,8 +73,10 @@ class Template:
         acc_dtype: element type of the result before the epilogue, where it is not the node's own.
         takes_epilogue: whether element-wise nodes behind it may be fused.
         integers: whether these may compute with integers, too.
+        alone: the operator that the template computes exactly, of constants but its first operand: it can be timed alone.
     """
 
+    alone: ClassVar[str] = ""
     node: Node
     reads: tuple[str, ...]
     types: tuple[TensorType | None, ...]
@@ -110,8 +98,17 @@ class Template:
         """Pairs of an operand's size and the output's: the former must be the latter, or 1."""
         return ()
 
-    def schedules(self, target: Target, options: LoweringOptions) -> Schedules | None:
-        """What may be chosen by timing (`measured`); None where there is nothing to choose, or sizes are not known."""
+    def schedule_table(self) -> tuple[Schedule[Any], ...]:
+        """The schedules that may compute the node, in the order of preference; none where there is nothing to choose."""
+        return ()
+
+    def schedule_key(self, env: LoweringEnv) -> str | None:
+        """What is equal for nodes that take equally long, so that one of them is timed for all; None where none is, since
+        sizes are not known or the template is no node by itself."""
+        return None
+
+    def candidates(self, env: LoweringEnv) -> Candidates | None:
+        """The schedules that are worth timing; None where there is nothing to choose."""
         return None
 
     def rounds(self, target: Target, workspace: Workspace) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import is_static, product
@@ -13,12 +13,15 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Argument, Ref, Sizes, Step
-from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.choose_schedule import LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace
+from intarsia.providers.cpu.kernels.common.schedule import Workspace
 from intarsia.providers.cpu.kernels.conv import pack_dynamic_filters
 from intarsia.providers.cpu.kernels.conv.conv import Convolution
+from intarsia.providers.cpu.kernels.conv.direct import LineBuffer
+from intarsia.providers.cpu.kernels.conv.grouped.depthwise import Depthwise
 from intarsia.providers.cpu.kernels.conv.grouped.depthwise_line_buffer import LINE
+from intarsia.providers.cpu.kernels.conv.pointwise import Pointwise
 
 if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference
@@ -26,6 +29,11 @@ if TYPE_CHECKING:
 _PIXELS_FOR_FILTER = 4  # of a group: for fewer, packing takes too much of the time
 _LEAST_PIXELS = 24  # a product in blocks has as many
 _LEAST_FILTERS = 8  # of each of several groups
+_SCHEDULES: tuple[Schedule[Convolution], ...] = (
+    Depthwise("depthwise"),
+    Pointwise("pointwise"),
+    LineBuffer("line-buffer"),
+)  # in the order of preference; `suits` leaves no convolution that none of them takes
 
 
 def suits(node: Node, inference: Inference) -> bool:
@@ -55,28 +63,19 @@ def _is_depthwise(filters: int, channels: int, group: int) -> bool:
 
 @dataclass(frozen=True)
 class ComputedConvolution(Convolution):
-    """Its `schedules` are none: what a Winograd transform would have to do in each run is not weighed."""
+    """Of the schedules those that packing in the run is worth; none is timed."""
 
-    def steps(
-        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
-    ) -> list[Step]:
-        shape, group = self._filters(), int(self.node.attributes.get("group", 1))
-        if _is_depthwise(shape[0], shape[1], group):
-            return self._depthwise(target, workspace, epilogue, operands, out, shape)
-        found = self._blocked(target, workspace, epilogue, operands, out, shape, group)
-        assert found is not None, shape
-        return found
+    alone: ClassVar[str] = ""
+    packed_ahead: ClassVar[bool] = False
 
-    def schedules(self, target: Target, options: object) -> None:
+    def schedule_table(self) -> tuple[Schedule[Convolution], ...]:
+        return _SCHEDULES
+
+    def schedule_key(self, env: LoweringEnv) -> None:
         return None
 
-    def _filters(self) -> tuple[int, ...]:
-        weights = self.types[1]
-        assert weights is not None and weights.shape is not None
-        return tuple(int(d) for d in weights.shape)  # type: ignore[arg-type]
-
-    def _packed(self, workspace: Workspace, form: str, tile: Tile | None, target: Target) -> tuple[str, list[Step]]:
-        filters, channels, *kernel = self._filters()
+    def packed(self, workspace: Workspace, form: str, tile: Tile | None, target: Target) -> tuple[str, list[Step]]:
+        filters, channels, *kernel = self.filter_shape
         groups, taps = int(self.node.attributes.get("group", 1)), math.prod(kernel)
         steps = pack_dynamic_filters.window_steps(channels, tuple(kernel)) if form == "windows" else channels * taps
         if tile is None:

@@ -43,6 +43,7 @@ from intarsia.providers.cpu.kernels.matmul.vnni_layout import LINE_WORDS, Rows
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.conv.window_geometry import Geometry
 
+PAIRED = (DType.FLOAT, DType.BFLOAT16)  # types of what is multiplied in pairs
 SAID = described_unit(VECTORS, DType.FLOAT)
 _LARGEST = np.float32(3.3895314e38)  # of bfloat16
 _ROUNDED_AT_ONCE = 1024  # words

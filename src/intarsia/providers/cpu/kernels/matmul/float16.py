@@ -14,6 +14,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
+from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.precision import in_halves
 from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace, forms_of
@@ -23,6 +24,12 @@ from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
 
 _LEAST_ROWS = 8  # fewer wait for the weights, which float32 sums of float16 weights read as fast
+
+
+def halves_pay(options: LoweringOptions, target: Target, m: Dim, n: int, k: int) -> bool:
+    """Whether products in float16 are asked for, and this one has rows, columns and terms enough."""
+    few = isinstance(m, int) and m < _LEAST_ROWS
+    return in_halves(options, target) and not few and min(n, k) >= 2 * halves.half_tile(n, target).lanes
 
 
 def half_steps(
@@ -38,8 +45,7 @@ def half_steps(
     """
     k, n = matrix.shape
     tile = halves.half_tile(n, target)
-    few = isinstance(m, int) and m < _LEAST_ROWS
-    if not in_halves(workspace.options, target) or few or n < 2 * tile.lanes or k < 2 * tile.lanes:
+    if not halves_pay(workspace.options, target, m, n, k):
         return None
     panels = halves.pack_half_weights(matrix, tile)
     if panels is None:

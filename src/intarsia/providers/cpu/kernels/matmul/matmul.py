@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -17,9 +17,9 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
+from intarsia.providers.cpu.kernels.common.choose_schedule import Candidates, LoweringEnv
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, product_tile, tile_of, tiled_micro_text
 from intarsia.providers.cpu.kernels.common.pack_b import in_fewer_bits, pack_matrix
 from intarsia.providers.cpu.kernels.common.precision import (
@@ -30,8 +30,9 @@ from intarsia.providers.cpu.kernels.common.precision import (
     pair_unit,
     stored_type,
 )
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Schedules, Template, Workspace, forms_of, tensor_types
+from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, forms_of, tensor_types
 from intarsia.providers.cpu.kernels.common.units import VECTORS
+from intarsia.providers.cpu.kernels.conv.winograd.cost_model import rates
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel as template
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import pays_in_rows, row_steps
@@ -87,6 +88,8 @@ def gemm(node: Node, inference: Inference) -> Template | None:
 @dataclass(frozen=True)
 class MatMul(Template):
     """[..., M, K] x [..., K, N]; a constant second operand is packed into panels once."""
+
+    alone: ClassVar[str] = "MatMul"
 
     @property
     def transposed(self) -> bool:
@@ -206,8 +209,13 @@ class MatMul(Template):
         k, n = known[0].shape
         return self.reads[:1] if pays_in_rows(asked(workspace.options, self.node), target, found.rows, n, k) else ()
 
-    def schedules(self, target: Target, options: LoweringOptions) -> Schedules | None:
+    def schedule_key(self, env: LoweringEnv) -> str | None:
+        found = self.candidates(env)
+        return found.key if found is not None else None
+
+    def candidates(self, env: LoweringEnv) -> Candidates | None:
         """Register tiles for packed A, or A as it lies, of a product by a constant of known sizes."""
+        target, options = env.target, env.options
         a, b, found = self.types[0], self.types[1], self.batches()
         assert a is not None and a.shape is not None and b is not None and b.shape is not None
         k, n, rows = a.shape[-1], b.shape[-2 if self.transposed else -1], product(a.shape[:-1])
@@ -227,12 +235,12 @@ class MatMul(Template):
         if may_pay(rows, n, k, target, options, default):
             names.insert(0, _SEVEN)
         names += [_PAIRS] * may_try_pairs(options, target)
-        return Schedules(f"gemm {rows}x{n}x{k} {options.arithmetic}", tuple(x for x in names if x), rows * n * k)
+        seconds = 2 * rows * n * k / rates(target.l2_nbytes).flops
+        return Candidates(f"gemm {rows}x{n}x{k} {options.arithmetic}", tuple(x for x in names if x), seconds)
 
     def _choice(self, target: Target, workspace: Workspace) -> str:
         """The schedule that was chosen by timing, or ""."""
-        found = self.schedules(target, workspace.options) if workspace.choices else None
-        return workspace.choices.get(found.key, "") if found is not None else ""
+        return LoweringEnv(target, workspace.options, workspace, workspace.choices).timed(self)
 
     def _lies(self, target: Target, workspace: Workspace) -> bool:
         """Whether a constant second operand meets rows as they lie, however many there are: where loads cost nothing beside
@@ -427,6 +435,8 @@ class _TiledProduct:
 class Gemm(MatMul):
     """alpha A B + beta C."""
 
+    alone: ClassVar[str] = "Gemm"
+
     @property
     def transposed(self) -> bool:
         return bool(self.node.attributes.get("transB", 0))
@@ -443,6 +453,8 @@ class Gemm(MatMul):
 @dataclass(frozen=True)
 class TransposedMatMul(MatMul):
     """[..., M, K] x [..., N, K]."""
+
+    alone: ClassVar[str] = ""
 
     @property
     def transposed(self) -> bool:

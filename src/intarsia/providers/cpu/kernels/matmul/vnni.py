@@ -86,6 +86,22 @@ def pair_steps(
     )
 
 
+def packed_windows_pay(geometry: Geometry, dtype: DType, filters: int, channels: int) -> bool:
+    """Whether a convolution has one axis or two, and pixels, filters and terms enough to be worth packing; runs of neighbouring
+    numbers fill the most of the lines they are packed in."""
+    runs, length = _window_runs(geometry, channels)
+    full = vnni_layout.words(length, 1, dtype) * vnni_layout.per_line(dtype) // vnni_layout.LINE_WORDS
+    short = len(geometry.kernel) > 2 or 2 * full > 3 * length
+    return not short and pays(product(geometry.y[:-1]), filters, runs * length)
+
+
+def _window_runs(geometry: Geometry, channels: int) -> tuple[int, int]:
+    """How many runs of neighbouring numbers a window has, and how long they are."""
+    if geometry.dilations[-1] == 1:  # neighbouring pixels of a window lie together
+        return math.prod(geometry.kernel[:-1]), geometry.kernel[-1] * channels
+    return math.prod(geometry.kernel), channels
+
+
 def window_steps(
     target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str, *,
     unit: str, dtype: DType, geometry: Geometry, bordered: Callable[[], tuple[list[Step], str]], weights: str,
@@ -98,15 +114,10 @@ def window_steps(
             gives steps and the buffer's name.
         weights: the constant that B is made from, `filters` its [filters, channels, *kernel] numbers, float32 or int8.
     """
-    y, rank, last = geometry.y, len(geometry.kernel), geometry.dilations[-1]
     n, channels = filters.shape[:2]
-    long = last == 1  # neighbouring pixels of a window lie together
-    runs, length = (
-        (math.prod(geometry.kernel[:-1]), geometry.kernel[-1] * channels) if long else (math.prod(geometry.kernel), channels)
-    )
-    full = vnni_layout.words(length, 1, dtype) * vnni_layout.per_line(dtype) // vnni_layout.LINE_WORDS
-    m = product(y[:-1])
-    if rank > 2 or 2 * full > 3 * length or not pays(m, n, runs * length):
+    runs, length = _window_runs(geometry, channels)
+    m = product(geometry.y[:-1])
+    if not packed_windows_pay(geometry, dtype, n, channels):
         return None
     right = np.ascontiguousarray(np.moveaxis(filters, (0, 1), (-1, -2))).reshape(runs, length, n)
     if dtype is DType.FLOAT:

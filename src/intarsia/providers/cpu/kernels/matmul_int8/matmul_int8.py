@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -123,6 +123,7 @@ class ByteMatMul(MatMul):
     `reads` are A, B and those zero points that are known at run time only.
     """
 
+    alone: ClassVar[str] = ""
     a_zero: Zero = field(default=Zero())
     b_zero: Zero = field(default=Zero())
     integers: bool = True

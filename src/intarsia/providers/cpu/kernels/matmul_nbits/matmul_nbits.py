@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,9 +19,9 @@ from intarsia.ops.framework.infer import Inference
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Arguments, Below, Code, Ref, Sizes, Step, form_of
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
+from intarsia.providers.cpu.kernels.common.choose_schedule import LoweringEnv
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, product_tile, tile_of, tiled_micro_text
 from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, forms_of, tensor_types
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
@@ -72,6 +73,7 @@ def _as_rows(a: TensorType) -> TensorType:
 class BlockMatMul(MatMul):
     """[..., M, K] by [K, N] in blocks. `types` are those of A, of what B stands for, and of the bias."""
 
+    alone: ClassVar[str] = ""
     form: BlockFormat = field(default=BlockFormat(4, 32, False))
 
     def equal_sizes(self) -> list[tuple[Dim, Dim]]:
@@ -217,7 +219,7 @@ class BlockMatMul(MatMul):
         depth, columns = (int(d) for d in b.shape)  # type: ignore[arg-type]
         return depth, columns
 
-    def schedules(self, target: Target, options: LoweringOptions) -> None:
+    def candidates(self, env: LoweringEnv) -> None:
         return None
 
     def _tiled(self, target: Target, workspace: Workspace) -> bool:

@@ -7,6 +7,7 @@ outside the image.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import replace
 
@@ -98,6 +99,7 @@ def rates(l2_nbytes: int) -> Rates:
     return _LARGE_L2 if l2_nbytes >= L2_NBYTES else _SMALL_L2
 
 
+@functools.lru_cache(maxsize=1024)
 def estimated_seconds(
     shape: ConvShape, outputs: int | None, lanes: int = 16, l2_nbytes: int = L2_NBYTES, pairs: bool = False
 ) -> float:
@@ -123,6 +125,7 @@ def estimated_seconds(
     return max(compute, stream) + rate.overlap * min(compute, stream) + transform
 
 
+@functools.lru_cache(maxsize=1024)
 def prefers_winograd(shape: ConvShape, lanes: int = 16, l2_nbytes: int = L2_NBYTES) -> int | None:
     """The outputs (4 or 2) of the Winograd variant that is estimated to be fastest, or None for direct convolution.
 

@@ -1,0 +1,198 @@
+"""The table of schedules of convolutions: what it says of each, what it chooses, and that the steps are those of the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
+
+import intarsia as ort
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dtypes import DType
+from intarsia.graph.load import load
+from intarsia.ops import registry
+from intarsia.plan.step import Step
+from intarsia.providers.cpu.kernels.common.choose_schedule import Considered, KernelRequest, candidates, choose, considered
+from intarsia.providers.cpu.kernels.conv.conv import SCHEDULES, Convolution
+from intarsia.providers.cpu.lowering.lower import Lowered, lower_graph
+from intarsia.providers.cpu.program.schedule_report import NodeSchedules, schedule_report
+
+_V3 = "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+sse4.1,+sse4.2,+ssse3,+sse3"
+_V4 = f"{_V3},+avx512bw,+avx512cd,+avx512dq,+avx512f,+avx512vl"
+_AMX = f"{_V4},+amx-bf16,+amx-int8,+amx-tile,+avx512bf16,+avx512fp16,+avx512vnni"
+AVX2 = Target.create("x86_64-unknown-linux-gnu", "x86-64-v3", _V3)
+AVX512 = Target.create("x86_64-unknown-linux-gnu", "x86-64-v4", _V4)
+ZEN4 = Target.create("x86_64-unknown-linux-gnu", "znver4", f"{_V4},+avx512bf16,+avx512vnni")
+AMX = Target.create("x86_64-unknown-linux-gnu", "sapphirerapids", _AMX)
+BFLOAT16 = {"session.arithmetic": "bfloat16"}
+FLOAT16 = {"session.arithmetic": "float16"}
+
+
+def lowered(
+    x: tuple[int | str, ...], w: tuple[int, ...], target: Target, config: Mapping[str, str] = {},
+    choices: Mapping[str, str] = {}, weights: np.ndarray | None = None, **attributes: Any,
+) -> Lowered:  # fmt: skip
+    """One convolution, lowered; nothing is compiled."""
+    if weights is None:
+        weights = np.random.default_rng(0).standard_normal(w).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], **attributes)], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [numpy_helper.from_array(weights, "w")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return lower_graph(load(model.SerializeToString()), registry(), target, config, choices=choices)
+
+
+def of_node(made: Lowered) -> NodeSchedules:
+    (found,) = schedule_report(made)
+    return found
+
+
+def said(made: Lowered, name: str) -> Considered:
+    return next(s for s in of_node(made).schedules if s.name == name)
+
+
+PADS = {"pads": [1, 1, 1, 1]}
+CASES = {  # sizes, target, configuration, attributes; the schedule, and how the label of its last step begins
+    "small groups": ((1, 32, 9, 9), (32, 4, 3, 3), AVX2, {}, {"group": 8}, "small-groups", "grouped 3x3"),
+    "depthwise": ((1, 32, 9, 9), (32, 1, 3, 3), AVX512, {}, {"group": 32}, "depthwise", "depthwise 3x3"),
+    "few filters": ((1, 64, 30, 30), (2, 64, 5, 5), AVX2, {}, {}, "few-output-channels", "few filters 5x5"),
+    "winograd": ((1, 64, 28, 28), (64, 64, 3, 3), AVX512, {}, PADS, "winograd4", "winograd4"),
+    "winograd of open sizes": (("n", 64, "h", "w"), (64, 64, 3, 3), AVX512, {}, PADS, "winograd4", "winograd4"),
+    "no winograd": (
+        (1, 64, 28, 28), (64, 64, 3, 3), AVX512, {"session.disable_winograd": "1"}, PADS, "line-buffer", "conv 3x3",
+    ),
+    "strides": ((1, 64, 28, 28), (64, 64, 3, 3), AVX512, {}, {"strides": [2, 2]}, "line-buffer", "conv 3x3"),
+    "pointwise": ((1, 64, 28, 28), (64, 64, 1, 1), AVX512, {}, {}, "pointwise", "conv 1x1"),
+    "picked": ((1, 64, 28, 28), (128, 64, 1, 1), AVX2, {}, {"strides": [2, 2]}, "picked-pixels", "conv 1x1"),
+    "three channels": ((1, 3, 28, 28), (32, 3, 3, 3), AVX2, {}, {"strides": [2, 2]}, "implicit-gemm", "conv 3x3"),
+    "few pixels": ((1, 64, 3, 3), (64, 64, 1, 1), AVX2, {}, {}, "implicit-gemm", "conv 1x1"),
+    "rows of pairs": ((1, 64, 28, 28), (64, 64, 1, 1), ZEN4, BFLOAT16, {}, "bfloat16-rows", "gemm"),
+    "windows of pairs": ((1, 64, 28, 28), (64, 64, 5, 5), ZEN4, BFLOAT16, {}, "bfloat16-windows", "conv 5x5"),
+    "winograd of pairs": ((1, 256, 28, 28), (256, 256, 3, 3), ZEN4, BFLOAT16, PADS, "winograd2-bfloat16", "winograd2"),
+    "rows in tiles": ((1, 64, 28, 28), (64, 64, 1, 1), AMX, BFLOAT16, {}, "bfloat16-packed-rows", "gemm"),
+    "windows in tiles": ((1, 64, 28, 28), (64, 64, 3, 3), AMX, BFLOAT16, PADS, "bfloat16-packed-windows", "gemm"),
+    "float16": ((1, 256, 28, 28), (256, 256, 1, 1), AMX, FLOAT16, {}, "float16-rows", "gemm"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_choice_that_is_told_is_what_is_lowered(name: str) -> None:
+    x, w, target, config, attributes, chosen, label = CASES[name]
+    made = lowered(x, w, target, config, **attributes)
+    assert of_node(made).chosen == chosen
+    (segment,) = made.executable.segments()
+    assert any(s.label.startswith(label) for s in segment.steps if isinstance(s, Step)), [s.title for s in segment.steps]
+    assert set(kernels_of_choice(made)) <= {kernel.symbol for s in segment.steps for kernel in s.kernels}
+
+
+def kernels_of_choice(made: Lowered) -> list[str]:
+    """Symbols of the kernels that the schedule chosen makes when it is asked again."""
+    (template,) = (g.template for g in made.grouping.groups if isinstance(g.template, Convolution))
+    request = KernelRequest(made.env.target, Scratch(made), None, (), "out")
+    return [kernel.symbol for step in choose(template, made.env).steps(template, request) for kernel in step.kernels]
+
+
+class Scratch:
+    """A workspace that keeps nothing."""
+
+    def __init__(self, made: Lowered) -> None:
+        self.options, self.choices, self._constants = made.env.options, made.env.choices, made.env.constants
+
+    def array(self, name: str) -> np.ndarray | None:
+        return self._constants.array(name)
+
+    def original_type(self, name: str) -> DType | None:
+        return None
+
+    def add(self, name: str, key: str, make: object) -> str:
+        return f"{name}%{key}"
+
+    def temporary(self, name: str, dtype: DType, shape: object) -> str:
+        return name
+
+
+def test_every_schedule_is_chosen_somewhere() -> None:
+    """But F(2 x 2) of float32, which the estimate takes for few sizes, and Strassen's products, which depend on the CPU."""
+    assert {s.name for s in SCHEDULES} - {case[5] for case in CASES.values()} == {"winograd2", "pointwise-strassen"}
+    assert len({s.name for s in SCHEDULES}) == len(SCHEDULES)
+
+
+def test_exactly_one_is_chosen_and_a_no_has_a_reason() -> None:
+    for x, w, target, config, attributes, *_ in CASES.values():
+        found = of_node(lowered(x, w, target, config, **attributes)).schedules
+        assert sum(s.chosen for s in found) == 1
+        for s in found:
+            assert s.applies or s.applies.reason
+            assert s.pays or s.pays.reason
+            assert (s.seconds < float("inf")) == bool(s.applies) and s.seconds > 0
+
+
+def test_winograd_says_why_not() -> None:
+    shape = (1, 64, 28, 28), (64, 64, 3, 3)
+    off = lowered(*shape, AVX512, {"session.disable_winograd": "1"}, **PADS)
+    for name in ("winograd4", "winograd2"):
+        assert said(off, name).applies.reason == "session.disable_winograd is 1"
+    assert said(lowered(*shape, AVX512, strides=[2, 2]), "winograd4").applies.reason.startswith("it has strides")
+    assert said(lowered((1, 64, 28, 28), (64, 64, 5, 5), AVX512), "winograd4").applies.reason == "its kernel is 5x5, not 3x3"
+    other = said(lowered(*shape, AVX512, **PADS), "winograd2")
+    assert other.applies and "winograd4 at" in other.pays.reason
+
+
+def test_a_weight_that_bfloat16_does_not_hold() -> None:
+    weights = np.ones((64, 64, 1, 1), np.float32)
+    weights[3, 5] = 3.4e38
+    made = lowered((1, 64, 28, 28), (64, 64, 1, 1), AMX, BFLOAT16, weights=weights)
+    assert said(made, "bfloat16-packed-rows").applies.reason == "a weight is too large for bfloat16"
+    assert of_node(made).chosen == "pointwise"
+
+
+def test_a_schedule_that_timing_chose_comes_first() -> None:
+    shape = (1, 64, 28, 28), (64, 64, 3, 3)
+    made = lowered(*shape, AVX512, **PADS)
+    (template,) = (g.template for g in made.grouping.groups if isinstance(g.template, Convolution))
+    timed = candidates(template, made.env)
+    assert timed is not None and timed.names[0] == "winograd4" and {"winograd2", "line-buffer"} <= {*timed.names}
+    for name in timed.names:
+        forced = lowered(*shape, AVX512, choices={timed.key: name}, **PADS)
+        assert of_node(forced).chosen == name
+        assert said(forced, name).timed and "chosen by time" in str(of_node(forced))
+        (segment,) = forced.executable.segments()
+        assert any(f", {name} by time" in s.label for s in segment.steps if isinstance(s, Step))
+
+
+def test_sizes_that_are_not_known_are_not_timed() -> None:
+    made = lowered(("n", 64, "h", "w"), (64, 64, 3, 3), AVX512, **PADS)
+    (template,) = (g.template for g in made.grouping.groups if isinstance(g.template, Convolution))
+    assert candidates(template, made.env) is None
+
+
+def test_far_slower_ones_are_not_timed() -> None:
+    """A depthwise convolution as products of windows of one channel multiplies zeros."""
+    made = lowered((1, 64, 28, 28), (64, 1, 3, 3), AVX512, group=64)
+    (template,) = (g.template for g in made.grouping.groups if isinstance(g.template, Convolution))
+    assert {s.name for s in considered(template, made.env) if s.applies} == {"depthwise", "implicit-gemm"}
+    assert candidates(template, made.env) is None
+
+
+def test_programs_tell_it() -> None:
+    weights = np.ones((8, 8, 3, 3), np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 8, 9, 9))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [numpy_helper.from_array(weights, "w")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.disable_winograd", "1")
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    (program,) = session._whole_model().programs
+    text = program.describe("schedules")
+    assert text.startswith("Conv -> y: float") and "winograd4" in text and "session.disable_winograd is 1" in text
+    assert text.count("chosen") == 1
