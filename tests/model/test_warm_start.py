@@ -134,13 +134,13 @@ NEEDED_OF = {
         "argument_tables array_address binding_cache bound_segment executor_abi memory_layout microbatch_cost "
         "parallel_branches relocations result_pool segment shape_constants size_constraints state step"
     ),
-    "providers": "cpu fallback field options registry",
+    "providers": "cpu fallback foreign_names options registry",
     "providers.cpu": "executable",
     "providers.cpu.program": "bound_plan cpu_program serialize shared_weights",
     "providers.cpu.program.calls": "call_list host_kernels speculative_binding",
     "runtime": "executor read_ahead spmd_state threads",
     "session": "inference_session inspection memory_and_profile ort_methods",
-    "values": "feeds interop ort_enums",
+    "values": "feeds interop session_enums",
 }
 PACKAGES = (
     "cache codegen codegen.llvm device ep graph graph.formats machine model options passes plan providers "

@@ -14,7 +14,8 @@ import intarsia as ort
 from intarsia.ep.provider import ExecutionProvider, Support
 from intarsia.errors import EPFail, InvalidArgument
 from intarsia.providers import fallback
-from intarsia.providers.field import KNOWN_ELSEWHERE, NEEDS, looked_for
+from intarsia.providers.foreign_names import KNOWN_ELSEWHERE
+from intarsia.providers.missing_libraries import NEEDS, looked_for
 from intarsia.providers.registry import BUILTIN
 
 CPU, REFERENCE, TENSORRT = "CPUExecutionProvider", "ReferenceExecutionProvider", "TensorrtExecutionProvider"

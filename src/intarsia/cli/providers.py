@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from intarsia.cli.show import note, table
-from intarsia.providers.field import KNOWN_ELSEWHERE
+from intarsia.providers.foreign_names import KNOWN_ELSEWHERE
 from intarsia.providers.registry import ENTRY_POINT_GROUP, get_all_providers, load_provider
 from intarsia.reports.doctor import is_installed, obstacle
 

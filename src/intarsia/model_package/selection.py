@@ -300,7 +300,7 @@ def _texts(body: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
 
 def _fitting(component: Component, provider: str, reasons: list[str]) -> dict[str, int]:
     """The score of each variant that fits a provider; `reasons` gets why the others do not."""
-    from intarsia.providers.field import ALIASES
+    from intarsia.providers.foreign_names import ALIASES
     from intarsia.providers.registry import load_provider, why_unavailable
 
     named = {ALIASES.get(name, name): name for name in [provider]}

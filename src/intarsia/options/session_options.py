@@ -14,8 +14,9 @@ import numpy as np
 from intarsia.errors import InvalidArgument, ModelLoadCanceled, NotImplemented, UnknownOption, WrongType, nearest
 from intarsia.lazy_dataclass import dataclass
 from intarsia.options.config_keys import PROPERTY_KEYS, RUN_KEYS, SESSION_KEYS, check_entry
+from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.run_status import new_flag
-from intarsia.values.ort_enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
+from intarsia.values.session_enums import ExecutionMode, ExecutionOrder, OrtExecutionProviderDevicePolicy
 
 if TYPE_CHECKING:
     from intarsia.ep_context.external_data import OrtEpContextDataBuffer

@@ -17,7 +17,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.machine import fork_safety
 from intarsia.printable import get_logger
 from intarsia.providers.fallback import ProviderWarning, fallback_mode, report
-from intarsia.providers.field import ALIASES, KNOWN_ELSEWHERE, looked_for
+from intarsia.providers.foreign_names import ALIASES, KNOWN_ELSEWHERE
 from intarsia.providers.options import parse_options
 
 if TYPE_CHECKING:
@@ -199,6 +199,8 @@ def load_provider(name: str) -> type[ExecutionProvider]:
     if source is None:
         names = _names()
         if name in KNOWN_ELSEWHERE:
+            from intarsia.providers.missing_libraries import looked_for
+
             raise EPFail(
                 f"{name} ({KNOWN_ELSEWHERE[name]}) is not part of this version of intarsia and no installed package has it: "
                 f"install one with an entry point {name!r} in the group {ENTRY_POINT_GROUP!r}. {looked_for(name)}"

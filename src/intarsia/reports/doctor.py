@@ -18,7 +18,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.machine.resources import available_cores, cpu_quota, memory_limit, physical_memory
 from intarsia.machine.version import __version__
 from intarsia.partition.text_table import format_table
-from intarsia.providers.field import KNOWN_ELSEWHERE
+from intarsia.providers.foreign_names import KNOWN_ELSEWHERE
 from intarsia.providers.registry import BUILTIN, ENTRY_POINT_GROUP, get_all_providers, load_provider, why_unavailable
 
 if TYPE_CHECKING:

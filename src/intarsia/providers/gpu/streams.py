@@ -11,8 +11,8 @@ from intarsia.errors import InvalidArgument
 from intarsia.lazy_dataclass import dataclass
 from intarsia.partition.partition import Partition, label
 from intarsia.printable import get_logger
-from intarsia.providers.field import looked_for
 from intarsia.providers.gpu.provider import GpuExecutionProvider
+from intarsia.providers.missing_libraries import looked_for
 from intarsia.providers.options import FIRST_DEVICE, DeviceId
 
 NO_LIMIT = 2**64 - 1

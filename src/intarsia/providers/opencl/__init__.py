@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from intarsia.device.gpu import Gpu
 from intarsia.ep.device import Device
 from intarsia.lazy_dataclass import dataclass
-from intarsia.providers.field import looked_for
 from intarsia.providers.gpu.provider import GpuExecutionProvider
+from intarsia.providers.missing_libraries import looked_for
 from intarsia.providers.options import FIRST_DEVICE, NO_LIMIT, DeviceId, Nbytes
 
 

@@ -1,4 +1,4 @@
-"""Providers of other runtimes that users name, in those runtimes' order of priority, and what stands in their way here."""
+"""What the hardware of a provider is reached through, and what of that this machine has."""
 
 from __future__ import annotations
 
@@ -8,44 +8,6 @@ from collections.abc import Callable
 from functools import cache
 
 from intarsia.lazy_dataclass import dataclass
-
-KNOWN_ELSEWHERE: dict[str, str] = {
-    "NvTensorRTRTXExecutionProvider": "TensorRT for RTX on NVIDIA GPUs",
-    "TensorrtExecutionProvider": "TensorRT on NVIDIA GPUs",
-    "CUDAExecutionProvider": "NVIDIA GPUs through CUDA",
-    "MIGraphXExecutionProvider": "AMD GPUs through MIGraphX",
-    "ROCMExecutionProvider": "AMD GPUs through ROCm",
-    "OpenVINOExecutionProvider": "Intel CPUs, GPUs and NPUs through OpenVINO",
-    "DnnlExecutionProvider": "Intel CPUs through oneDNN",
-    "TvmExecutionProvider": "Apache TVM",
-    "VitisAIExecutionProvider": "AMD adaptive SoCs and Ryzen AI through Vitis AI",
-    "QNNExecutionProvider": "Qualcomm NPUs",
-    "NnapiExecutionProvider": "Android's Neural Networks API",
-    "VSINPUExecutionProvider": "VeriSilicon NPUs",
-    "JsExecutionProvider": "browsers through JavaScript",
-    "CoreMLExecutionProvider": "Apple's CoreML",
-    "ArmNNExecutionProvider": "Arm CPUs and GPUs through ArmNN",
-    "ACLExecutionProvider": "Arm CPUs through the Arm Compute Library",
-    "DmlExecutionProvider": "Windows GPUs through DirectML",
-    "RknpuExecutionProvider": "Rockchip NPUs",
-    "WebNNExecutionProvider": "browsers through WebNN",
-    "WebGpuExecutionProvider": "GPUs through WebGPU (Vulkan, Metal, Direct3D 12)",
-    "XnnpackExecutionProvider": "XNNPACK",
-    "CANNExecutionProvider": "Huawei Ascend NPUs",
-    "AzureExecutionProvider": "models served by Azure",
-}
-
-ALIASES: dict[str, str] = {
-    "AclExecutionProvider": "ACLExecutionProvider",
-    "TensorRTExecutionProvider": "TensorrtExecutionProvider",
-    "DirectMLExecutionProvider": "DmlExecutionProvider",
-    "NNAPIExecutionProvider": "NnapiExecutionProvider",
-    "ROCmExecutionProvider": "ROCMExecutionProvider",
-    "CudaExecutionProvider": "CUDAExecutionProvider",
-    "CpuExecutionProvider": "CPUExecutionProvider",
-    "NumPyExecutionProvider": "ReferenceExecutionProvider",
-}
-"""Other spellings in use -> the name."""
 
 
 @dataclass(frozen=True)
