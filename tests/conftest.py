@@ -24,7 +24,7 @@ REFERENCE = "ReferenceExecutionProvider"
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'
 PLUGIN = Path(__file__).parent / "plugin_example"
 # Modules that tests share stand beside them, and are imported by their names. Last, so that they hide no package.
-_SHARING = {"test_matmul_int8", "test_microbatches", "test_qdq_to_integer", "test_transcendental"}
+_SHARING = {"test_contributed_peers", "test_matmul_int8", "test_microbatches", "test_qdq_to_integer", "test_transcendental"}
 _SHARED = [f for f in Path(__file__).parent.rglob("*.py") if not f.name.startswith(("test_", "conftest")) or f.stem in _SHARING]
 sys.path += sorted({str(f.parent) for f in _SHARED if PLUGIN not in f.parents})
 _QUICK_ONE_IN = 40  # of the tests of a file; besides them its first one

@@ -332,7 +332,7 @@ class TestRefusals:
 
     def test_another_version(self, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(ort, "__version__", "9.9.9")
+            patch.setattr("intarsia.machine.version.__version__", "9.9.9")
             with pytest.raises(ModelRequiresCompilation, match=r"compiled by Intarsia 0.* this is 9.9.9; compile again"):
                 check(compiled)
         monkeypatch.setattr("intarsia.cache.fingerprint.sources", lambda: "changed")
