@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
 
 from intarsia.codegen.clike import Cuda, Limits
 from intarsia.codegen.clike.dialects.cuda import TENSOR_CORES
@@ -79,6 +80,12 @@ def open_device(setup: Setup | int = 0) -> CudaDevice:
     return _opened.get(setup, lambda: missing() or no_such_device(setup.index, devices()), lambda: CudaDevice(setup))
 
 
+class _Functions(Protocol):
+    """Those of the bindings: each gives an error, and what it has made."""
+
+    def __getattr__(self, name: str) -> Callable[..., Answer]: ...
+
+
 class CudaDriver(Driver):
     """The functions of `driver()`."""
 
@@ -97,6 +104,7 @@ class CudaDriver(Driver):
 
     def __init__(self) -> None:
         self._cu = driver()
+        self._call: _Functions = self._cu
 
     def name_of(self, error: Any) -> str:
         return str(getattr(error, "name", error))
@@ -110,54 +118,54 @@ class CudaDriver(Driver):
         return error, None
 
     def leave(self, before: Any) -> Answer:
-        return self._cu.cuCtxPopCurrent()  # type: ignore[no-any-return]
+        return self._call.cuCtxPopCurrent()
 
     def memory_info(self) -> Answer:
-        return self._cu.cuMemGetInfo()  # type: ignore[no-any-return]
+        return self._call.cuMemGetInfo()
 
     def allocate(self, nbytes: int) -> Answer:
-        return self._cu.cuMemAlloc(nbytes)  # type: ignore[no-any-return]
+        return self._call.cuMemAlloc(nbytes)
 
     def free(self, address: int) -> Answer:
-        return self._cu.cuMemFree(address)  # type: ignore[no-any-return]
+        return self._call.cuMemFree(address)
 
     def allocate_pinned(self, nbytes: int) -> Answer:
-        return self._cu.cuMemHostAlloc(nbytes, 0)  # type: ignore[no-any-return]
+        return self._call.cuMemHostAlloc(nbytes, 0)
 
     def copy_in(self, target: int, source: int, nbytes: int, stream: Any) -> Answer:
-        return self._cu.cuMemcpyHtoDAsync(target, source, nbytes, stream)  # type: ignore[no-any-return]
+        return self._call.cuMemcpyHtoDAsync(target, source, nbytes, stream)
 
     def copy_out(self, target: int, source: int, nbytes: int, stream: Any) -> Answer:
-        return self._cu.cuMemcpyDtoHAsync(target, source, nbytes, stream)  # type: ignore[no-any-return]
+        return self._call.cuMemcpyDtoHAsync(target, source, nbytes, stream)
 
     def copy_within(self, target: int, source: int, nbytes: int, stream: Any) -> Answer:
-        return self._cu.cuMemcpyDtoDAsync(target, source, nbytes, stream)  # type: ignore[no-any-return]
+        return self._call.cuMemcpyDtoDAsync(target, source, nbytes, stream)
 
     def stream(self) -> Answer:
-        return self._cu.cuStreamCreate(self._cu.CUstream_flags.CU_STREAM_NON_BLOCKING.value)  # type: ignore[no-any-return]
+        return self._call.cuStreamCreate(self._cu.CUstream_flags.CU_STREAM_NON_BLOCKING.value)
 
     def synchronize(self, stream: Any) -> Answer:
-        return self._cu.cuStreamSynchronize(stream)  # type: ignore[no-any-return]
+        return self._call.cuStreamSynchronize(stream)
 
     def event(self, timed: bool) -> Answer:
         kinds = self._cu.CUevent_flags
         flags = kinds.CU_EVENT_DEFAULT if timed else kinds.CU_EVENT_DISABLE_TIMING
-        return self._cu.cuEventCreate(flags.value)  # type: ignore[no-any-return]
+        return self._call.cuEventCreate(flags.value)
 
     def record(self, event: Any, stream: Any) -> Answer:
-        return self._cu.cuEventRecord(event, stream)  # type: ignore[no-any-return]
+        return self._call.cuEventRecord(event, stream)
 
     def hold(self, stream: Any, event: Any) -> Answer:
-        return self._cu.cuStreamWaitEvent(stream, event, 0)  # type: ignore[no-any-return]
+        return self._call.cuStreamWaitEvent(stream, event, 0)
 
     def wait(self, event: Any) -> Answer:
-        return self._cu.cuEventSynchronize(event)  # type: ignore[no-any-return]
+        return self._call.cuEventSynchronize(event)
 
     def milliseconds(self, start: Any, end: Any) -> Answer:
-        return self._cu.cuEventElapsedTime(start, end)  # type: ignore[no-any-return]
+        return self._call.cuEventElapsedTime(start, end)
 
     def drop_event(self, event: Any) -> Answer:
-        return self._cu.cuEventDestroy(event)  # type: ignore[no-any-return]
+        return self._call.cuEventDestroy(event)
 
     def function(self, code: bytes) -> Answer:
         error, module = self._cu.cuModuleLoadData(code)
@@ -175,16 +183,15 @@ class CudaDriver(Driver):
 
     def allow_shared(self, function: Any, nbytes: int) -> Answer:
         most = self._cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        return self._cu.cuFuncSetAttribute(function, most, nbytes)  # type: ignore[no-any-return]
+        return self._call.cuFuncSetAttribute(function, most, nbytes)
 
     def launch(
         self, function: Any, groups: tuple[int, int, int], threads: int, stream: Any, pointers: int, shared_nbytes: int = 0
     ) -> Answer:
-        launch = self._cu.cuLaunchKernel
-        return launch(function, *groups, threads, 1, 1, shared_nbytes, stream, pointers, 0)  # type: ignore[no-any-return]
+        return self._call.cuLaunchKernel(function, *groups, threads, 1, 1, shared_nbytes, stream, pointers, 0)
 
     def graph(self) -> Answer:
-        return self._cu.cuGraphCreate(0)  # type: ignore[no-any-return]
+        return self._call.cuGraphCreate(0)
 
     def add_kernel(
         self, graph: Any, after: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int,
@@ -192,11 +199,11 @@ class CudaDriver(Driver):
     ) -> Answer:  # fmt: skip
         before = [] if after is None else [after]
         given = self._parameters(function, groups, threads, pointers, shared_nbytes)
-        return self._cu.cuGraphAddKernelNode(graph, before, len(before), given)  # type: ignore[no-any-return]
+        return self._call.cuGraphAddKernelNode(graph, before, len(before), given)
 
     def add_graph(self, graph: Any, after: Any, inner: Any) -> Answer:
         before = [] if after is None else [after]
-        return self._cu.cuGraphAddChildGraphNode(graph, before, len(before), inner)  # type: ignore[no-any-return]
+        return self._call.cuGraphAddChildGraphNode(graph, before, len(before), inner)
 
     def _parameters(self, function: Any, groups: tuple[int, int, int], threads: int, pointers: int, shared_nbytes: int) -> Any:
         made = self._cu.CUDA_KERNEL_NODE_PARAMS()
@@ -208,35 +215,35 @@ class CudaDriver(Driver):
 
     def begin_capture(self, stream: Any) -> Answer:
         mode = self._cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-        return self._cu.cuStreamBeginCapture(stream, mode)  # type: ignore[no-any-return]
+        return self._call.cuStreamBeginCapture(stream, mode)
 
     def end_capture(self, stream: Any) -> Answer:
-        return self._cu.cuStreamEndCapture(stream)  # type: ignore[no-any-return]
+        return self._call.cuStreamEndCapture(stream)
 
     def instantiate(self, graph: Any) -> Answer:
-        return self._cu.cuGraphInstantiate(graph, 0)  # type: ignore[no-any-return]
+        return self._call.cuGraphInstantiate(graph, 0)
 
     def change_kernel(
         self, executable: Any, node: Any, function: Any, groups: tuple[int, int, int], threads: int, pointers: int,
         shared_nbytes: int = 0,
     ) -> Answer:  # fmt: skip
         given = self._parameters(function, groups, threads, pointers, shared_nbytes)
-        return self._cu.cuGraphExecKernelNodeSetParams(executable, node, given)  # type: ignore[no-any-return]
+        return self._call.cuGraphExecKernelNodeSetParams(executable, node, given)
 
     def change_graph(self, executable: Any, node: Any, inner: Any) -> Answer:
-        return self._cu.cuGraphExecChildGraphNodeSetParams(executable, node, inner)  # type: ignore[no-any-return]
+        return self._call.cuGraphExecChildGraphNodeSetParams(executable, node, inner)
 
     def upload(self, executable: Any, stream: Any) -> Answer:
-        return self._cu.cuGraphUpload(executable, stream)  # type: ignore[no-any-return]
+        return self._call.cuGraphUpload(executable, stream)
 
     def start_graph(self, executable: Any, stream: Any) -> Answer:
-        return self._cu.cuGraphLaunch(executable, stream)  # type: ignore[no-any-return]
+        return self._call.cuGraphLaunch(executable, stream)
 
     def drop_graph(self, graph: Any) -> Answer:
-        return self._cu.cuGraphDestroy(graph)  # type: ignore[no-any-return]
+        return self._call.cuGraphDestroy(graph)
 
     def drop_executable(self, executable: Any) -> Answer:
-        return self._cu.cuGraphExecDestroy(executable)  # type: ignore[no-any-return]
+        return self._call.cuGraphExecDestroy(executable)
 
 
 class CudaDevice(StreamDevice):

@@ -484,5 +484,21 @@ def is_static(shape: Iterable[Dim]) -> bool:
     return all(not isinstance(d, Expr) for d in shape)
 
 
+def number_of(d: Dim) -> int:
+    """A size where sizes are known to be numbers.
+
+    Raises:
+        TypeError: it is not.
+    """
+    if isinstance(d, Expr):
+        raise TypeError(f"expected a size that is a number, got {d}")
+    return int(d)
+
+
+def numbers_of(shape: Iterable[Dim]) -> tuple[int, ...]:
+    """`number_of` each size."""
+    return tuple([number_of(d) for d in shape])
+
+
 def format_shape(shape: Iterable[Dim]) -> str:
     return "[" + ", ".join(map(str, shape)) + "]"

@@ -39,7 +39,7 @@ from intarsia.codegen.clike.vendor_libraries.strided_views import view_of
 from intarsia.codegen.loops.element_values import stripped
 from intarsia.codegen.loops.index_expr import ELEMENTWISE
 from intarsia.codegen.loops.split_argreduce import in_reductions
-from intarsia.graph.dims import product
+from intarsia.graph.dims import number_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.primitives import lang as k
@@ -280,9 +280,9 @@ class Cut:
 
     def _bindings(self, t: Tensor) -> int:
         """Bindings of what `t` reads, and of itself beyond the first."""
-        sizes = {x.attrs[0]: (x.dtype, int(product(x.shape))) for x in walk([t]) if x.prim == "input"}  # type: ignore[arg-type]
+        sizes = {x.attrs[0]: (x.dtype, number_of(product(x.shape))) for x in walk([t]) if x.prim == "input"}
         many = self.dialect.windows
-        return sum(many(*kind) for kind in sizes.values()) + many(t.dtype, int(product(t.shape))) - 1  # type: ignore[arg-type]
+        return sum(many(*kind) for kind in sizes.values()) + many(t.dtype, number_of(product(t.shape))) - 1
 
     def _product_fits(self, t: Tensor, dot: Tensor) -> bool:
         batch = product(dot.shape[:-2])

@@ -26,7 +26,7 @@ from intarsia.codegen.loops.index_expr import (
     operand_indices,
     regroup,
 )
-from intarsia.graph.dims import Dim, product
+from intarsia.graph.dims import Dim, number_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.primitives.divisors import may_divide_by_zero
 from intarsia.primitives.interpreter import highest, lowest
@@ -80,7 +80,7 @@ class Values:
 
     def output(self, dtype: DType, shape: Sequence[Dim], vectors: bool = False) -> str:
         """The buffer of a result. `vectors`: it has them as its elements, where the dialect says so."""
-        self.outputs.append(self._buffer(f"Y{len(self.outputs)}", dtype, int(product(shape)), vectors))  # type: ignore[arg-type]
+        self.outputs.append(self._buffer(f"Y{len(self.outputs)}", dtype, number_of(product(shape)), vectors))
         return self.outputs[-1].name
 
     def _buffer(self, name: str, dtype: DType, count: int, vectors: bool = False) -> Buffer:
@@ -299,8 +299,8 @@ class Values:
     def _write_input(self, t: Tensor, at: list[Index], block: Block) -> str:
         offset = linear(at, t.shape)
         if may_miss(offset):
-            offset = ("clamp", offset, max(int(product(t.shape)), 1))  # type: ignore[arg-type]
-        buffer = self.operand(t.attrs[0], t.dtype, int(product(t.shape)))  # type: ignore[arg-type]
+            offset = ("clamp", offset, max(number_of(product(t.shape)), 1))
+        buffer = self.operand(t.attrs[0], t.dtype, number_of(product(t.shape)))
         return self.load(buffer, t.dtype, self.index(offset, block), block)
 
     def _write_reshape(self, t: Tensor, at: list[Index], block: Block) -> str:
@@ -351,7 +351,7 @@ class Values:
         offset = linear(moved, x.shape)
         if may_miss(offset):
             return ""
-        buffer = self.operand(x.attrs[0], x.dtype, int(product(x.shape)))  # type: ignore[arg-type]
+        buffer = self.operand(x.attrs[0], x.dtype, number_of(product(x.shape)))
         outside = self.elements.literal(number, KINDS[t.dtype]) if t.dtype in AS_THEY_ARE else "0"
         inside = self._inside(t, at, block)
         return self.decoded(self.dialect.select(inside, self.read(buffer, self.index(offset, block)), outside), t.dtype, block)
@@ -372,7 +372,7 @@ class Values:
     # --- reductions ---
 
     def _write_dot(self, t: Tensor, at: list[Index], block: Block) -> str:
-        depth = int(t.args[0].shape[-1])  # type: ignore[arg-type]
+        depth = number_of(t.args[0].shape[-1])
 
         def term(ks: list[Index], inner: Block) -> str:
             x, y = self.factors(t, at[:-2], at[-2], at[-1], ks[0], inner)

@@ -14,7 +14,7 @@ from intarsia.codegen.clike.storage_types import Kind
 from intarsia.codegen.clike.values import AS_THEY_ARE, Values
 from intarsia.codegen.clike.writer import Block
 from intarsia.codegen.loops.index_expr import ZERO, Index, add, linear, may_miss, scale
-from intarsia.graph.dims import product
+from intarsia.graph.dims import number_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.primitives.lang import Tensor
 
@@ -75,7 +75,7 @@ class Fours(Values):
     def begins_vectors(self, root: Tensor, places: Sequence[Sequence[Index]]) -> bool:
         """Whether elements at these four places are a vector of a result in memory."""
         offsets = [apart(self.plain(linear(list(at), root.shape))) for at in places]
-        (rest, first), count = offsets[0], int(product(root.shape))  # type: ignore[arg-type]
+        (rest, first), count = offsets[0], number_of(product(root.shape))
         return (
             bool(self.dialect.vector_of(root.dtype)) and count % LANES == 0 and first % LANES == 0 and is_multiple(rest)
             and not may_miss(rest) and offsets == [(rest, first + lane) for lane in range(LANES)]
@@ -86,7 +86,7 @@ class Fours(Values):
             return super()._write_input(t, at, block)
         offset = self.plain(linear(at, t.shape))
         rest, number = apart(offset)
-        count, kind = int(product(t.shape)), self.dialect.vector_of(t.dtype)  # type: ignore[arg-type]
+        count, kind = number_of(product(t.shape)), self.dialect.vector_of(t.dtype)
         lane = number % LANES
         base = add(rest, ("c", number - lane)) if number != lane else rest
         varies = any(_has(offset, name) for name in self.along)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 # --- types ---
 
@@ -44,11 +44,12 @@ class Type:
 
 
 _known: dict[object, Any] = {}
+_T = TypeVar("_T", bound="Type")
 
 
-def _one(kind: type[Type], *arguments: Any) -> Any:
+def _one(kind: type[_T], *arguments: Any) -> _T:
     key = (kind, *arguments)
-    found = _known.get(key)
+    found: _T | None = _known.get(key)
     if found is None:
         found = _known[key] = object.__new__(kind)
     return found
@@ -58,7 +59,7 @@ class IntType(Type):
     __slots__ = ("width",)
 
     def __new__(cls, width: int) -> Self:
-        return _one(cls, width)  # type: ignore[no-any-return]
+        return _one(cls, width)
 
     def __init__(self, width: int) -> None:
         self.width, self.text = width, f"i{width}"
@@ -76,7 +77,7 @@ class _Single(Type):
     name = ""
 
     def __new__(cls) -> Self:
-        return _one(cls)  # type: ignore[no-any-return]
+        return _one(cls)
 
     def __init__(self) -> None:
         self.text = self.name
@@ -135,7 +136,7 @@ class _Many(Type):
     form, ends = "", ""
 
     def __new__(cls, element: Type, count: int) -> Self:
-        return _one(cls, element, count)  # type: ignore[no-any-return]
+        return _one(cls, element, count)
 
     def __init__(self, element: Type, count: int) -> None:
         self.element, self.count, self.text = element, count, self.form.format(count, element.text)
@@ -170,7 +171,7 @@ class StructType(Type):
     __slots__ = ("elements",)
 
     def __new__(cls, *elements: Type) -> Self:
-        return _one(cls, *elements)  # type: ignore[no-any-return]
+        return _one(cls, *elements)
 
     def __init__(self, *elements: Type) -> None:
         self.elements, self.text = elements, "{" + ", ".join([e.text for e in elements]) + "}"

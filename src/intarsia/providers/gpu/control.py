@@ -16,7 +16,7 @@ import numpy as np
 from intarsia.codegen.clike.loop_steps import Write, row
 from intarsia.codegen.clike.split_into_kernels import wide_type
 from intarsia.errors import EPFail, IntarsiaError
-from intarsia.graph.dims import product
+from intarsia.graph.dims import number_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops.control import trip_type
@@ -45,7 +45,7 @@ class Stack:
 
     def put(self, value: Tensor, at: Tensor | None = None, number: int = 0) -> None:
         """Write the row with this number, or the one that an int32 on the device says."""
-        cut, elements = self.work.cut, int(product(self.shape))  # type: ignore[arg-type]
+        cut, elements = self.work.cut, number_of(product(self.shape))
         if not self.rows:
             return
         root = cut.store(cut.settle(k.cast(value, self.room.dtype)))
@@ -290,7 +290,7 @@ def _scanned(
 ) -> list[Tensor | Stack]:  # fmt: skip
     """A loop over the first axis of `given`: final states, then stacks."""
     work, cut = scope.work, scope.cut
-    steps = int(given[0].shape[0])  # type: ignore[arg-type]
+    steps = number_of(given[0].shape[0])
     given = [cut.store(cut.settle(x)) for x in given]
     states = [work.filled(s) for s in initial]
     counter = work.counter()
@@ -317,7 +317,7 @@ def _scan_of_batch(
     scope: Scope, node: Node, body: Graph, states: Sequence[Tensor], given: Sequence[Tensor], backward: Sequence[int]
 ) -> None:
     """Scan as opset 8 has it: axis 0 counts sequences of one length, axis 1 their elements."""
-    batch = int(given[0].shape[0])  # type: ignore[arg-type]
+    batch = number_of(given[0].shape[0])
     columns: list[list[Tensor]] = [[] for _ in body.outputs]
     for b in range(batch):
         number = as_scalar(b, DType.INT32, ())

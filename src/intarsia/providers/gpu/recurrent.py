@@ -15,6 +15,7 @@ import numpy as np
 
 from intarsia.codegen.clike.loop_steps import Write, row
 from intarsia.codegen.clike.split_into_kernels import Cut
+from intarsia.graph.dims import number_of, numbers_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
@@ -56,11 +57,11 @@ class Layer:
 
     @property
     def hidden(self) -> int:
-        return int(self.recurrent.shape[2])  # type: ignore[arg-type]
+        return number_of(self.recurrent.shape[2])
 
     @property
     def batch(self) -> int:
-        return int(self.x.shape[1])  # type: ignore[arg-type]
+        return number_of(self.x.shape[1])
 
     def bounded(self, x: Tensor) -> Tensor:
         return x if not self.clip else k.minimum(k.maximum(x, -self.clip), self.clip)
@@ -82,7 +83,7 @@ def _layer(scope: Scope, node: Node, gates: int, default: Sequence[str]) -> Laye
         raise DefinitionError(f"direction is {a['direction']!r}; expected forward, reverse or bidirectional")
     directions = 2 if a["direction"] == "bidirectional" else 1
     x = k.cast(k.transpose(x, (1, 0, 2)) if a["layout"] else x, wide)
-    hidden, batch = int(recurrent.shape[2]), int(x.shape[1])  # type: ignore[arg-type]
+    hidden, batch = number_of(recurrent.shape[2]), number_of(x.shape[1])
     check_attributes(a, hidden)
     wanted = {"W": (directions, gates * hidden, x.shape[2]), "R": (directions, gates * hidden, hidden),
               "B": (directions, 2 * gates * hidden), "sequence_lens": (batch,)}  # fmt: skip
@@ -135,7 +136,7 @@ def _run(
 ) -> None:  # fmt: skip
     """All steps of all directions. `step_of(which)` gives the directions' biases of the input product [directions, gates], and
     their step."""
-    directions = int(layer.weights.shape[0])  # type: ignore[arg-type]
+    directions = number_of(layer.weights.shape[0])
     groups = [list(range(directions))] if layer.alike else [[d] for d in range(directions)]
     made, finals = zip(*(_loop(scope, layer, which, *step_of(which)) for which in groups), strict=True)
     dtype = _operand_type(scope, node)
@@ -155,7 +156,7 @@ def _loop(
 ) -> tuple[list[Tensor], list[Tensor]]:  # fmt: skip
     """The steps of some directions: their outputs [steps, 1, batch, hidden], and their last states."""
     work, cut = scope.work, scope.cut
-    steps, batch, hidden, count_of = int(layer.x.shape[0]), layer.batch, layer.hidden, len(which)  # type: ignore[arg-type]
+    steps, batch, hidden, count_of = number_of(layer.x.shape[0]), layer.batch, layer.hidden, len(which)
     backwards = [layer.direction == "reverse" or d == 1 for d in which]
     gates = _input_gates(cut, layer, which, backwards, bias)
     states = [work.filled(some(s, which)) for s in layer.initial]
@@ -194,14 +195,14 @@ def _loop(
 
 def _backwards(x: Tensor) -> Tensor:
     """x from the last entry of the first axis to the first."""
-    last = int(x.shape[0]) - 1  # type: ignore[arg-type]
+    last = number_of(x.shape[0]) - 1
     return k.strided_slice(x, [last, *[0] * (x.rank - 1)], [-1, *[1] * (x.rank - 1)], x.shape)
 
 
 def _input_gates(cut: Cut, layer: Layer, which: Sequence[int], backwards: Sequence[bool], bias: Tensor) -> Tensor:
     """What the inputs give to the gates of each step, in the order in which the steps are made: [steps, directions, batch,
     gates], in memory."""
-    steps, batch, size = (int(d) for d in layer.x.shape)  # type: ignore[arg-type]
+    steps, batch, size = numbers_of(layer.x.shape)
     turns = [_backwards(layer.x) if back else layer.x for back in backwards]
     xs = cut.store(cut.settle(k.concat([k.reshape(x, (1, steps * batch, size)) for x in turns], 0)))
     gates = k.dot(xs, k.transpose(some(layer.weights, which), (0, 2, 1))) + k.expand_dims(bias, [1])
@@ -317,12 +318,12 @@ def lower_linear_attention(scope: Scope, node: Node) -> None:
     rule, heads, all_heads = a.get("update_rule", "gated_delta"), int(a["kv_num_heads"]), int(a["q_num_heads"])
     _check_rule(rule, decay is not None, beta is not None)
     q, keys, values = _steps_first(query, all_heads), _steps_first(key, heads), _steps_first(value, heads)
-    steps, batch, _, size = (int(d) for d in q.shape)  # type: ignore[arg-type]
-    each, width = all_heads // heads, int(values.shape[3])  # type: ignore[arg-type]
+    steps, batch, _, size = numbers_of(q.shape)
+    each, width = all_heads // heads, number_of(values.shape[3])
     groups = k.reshape(q, (steps, batch, heads, each, size))
     sources = [groups, keys, values]
     sources += [k.exp(_steps_first(decay, heads))] if decay is not None else []
-    sources += [_steps_first(beta, int(beta.shape[2]))] if beta is not None else []  # type: ignore[arg-type]
+    sources += [_steps_first(beta, number_of(beta.shape[2]))] if beta is not None else []
     sources = [cut.store(cut.settle(x)) for x in sources]
     shape = (batch, heads, size, width)
     state = work.filled(k.full(shape, 0.0, DType.FLOAT) if past is None else k.cast(past, DType.FLOAT))
@@ -362,7 +363,7 @@ def _check_rule(rule: str, decay: bool, beta: bool) -> None:
 
 def _steps_first(x: Tensor, heads: int) -> Tensor:
     """[batch, steps, heads * size] as float32 [steps, batch, heads, size]."""
-    batch, steps, width = (int(d) for d in x.shape)  # type: ignore[arg-type]
+    batch, steps, width = numbers_of(x.shape)
     return k.transpose(k.reshape(k.cast(x, DType.FLOAT), (batch, steps, heads, width // heads)), (1, 0, 2, 3))
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from intarsia.codegen.clike.vendor_libraries.calls import Call, Choice, Convolution, MatrixProduct, called
 from intarsia.codegen.clike.vendor_libraries.strided_views import View, unwidened, view_of
 from intarsia.codegen.loops.element_values import stripped
+from intarsia.graph.dims import numbers_of
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.nn.activation import gelu_of, gelu_tanh_of
@@ -460,7 +461,7 @@ def _only_reshaped(root: Tensor, t: Tensor) -> bool:
 
 
 def sizes_of(t: Tensor) -> tuple[int, ...]:
-    return tuple(int(d) for d in t.shape)  # type: ignore[arg-type]
+    return numbers_of(t.shape)
 
 
 def _spread(view: View, batch: Sequence[int]) -> View:

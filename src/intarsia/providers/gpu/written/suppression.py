@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from intarsia.codegen.clike.loop_steps import Write
-from intarsia.graph.dims import Dim, fresh_symbol, product
+from intarsia.graph.dims import Dim, fresh_symbol, numbers_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.framework.registry import OpRecord
@@ -37,7 +37,7 @@ def lower_suppress(scope: Scope, node: Node) -> None:
     boxes, scores, overlap, least = (scope.value(n) if n else None for n in (names[0], names[1], names[3], names[4]))
     assert boxes is not None and scores is not None
     number = scope.number(names[2]) if names[2] else None
-    batch, classes, count = (int(d) for d in scores.shape)  # type: ignore[arg-type]
+    batch, classes, count = numbers_of(scores.shape)
     limit = min(max(int(number.reshape(-1)[0]), 0), count) if number is not None else 0
     work, cut = scope.work, scope.cut
     places, length = node.outputs
@@ -85,7 +85,7 @@ def _give(scope: Scope, node: Node, chosen: Tensor) -> None:
     boxes = scope.cut.store(scope.cut.settle(k.reshape(flat, (total,))))
     found, count = compacted(boxes >= 0)
     found = scope.cut.store(scope.cut.settle(k.strided_slice(found, [0], [1], (total,))))
-    classes, limit = (int(d) for d in flat.shape[1:])  # type: ignore[arg-type]
+    classes, limit = numbers_of(flat.shape[1:])
     box = k.take(k.cast(boxes, DType.INT64), found, 0)
     columns = [found / (classes * limit), k.binary("mod", found / limit, classes), box]
     scope.give(node.outputs[0], k.concat([k.expand_dims(c, [1]) for c in columns], 1))

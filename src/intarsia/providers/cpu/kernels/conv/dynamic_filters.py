@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from intarsia.codegen.llvm.target import Target
-from intarsia.graph.dims import is_static, product
+from intarsia.graph.dims import is_static, numbers_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
@@ -45,7 +45,7 @@ def suits(node: Node, inference: Inference) -> bool:
         return False
     if not 3 <= len(x.shape) <= 5 or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
         return False
-    filters, channels = (int(d) for d in w.shape[:2])  # type: ignore[arg-type]
+    filters, channels = numbers_of(w.shape[:2])
     group = int(node.attributes.get("group", 1))
     pixels = product(y.shape[1:-1] if node.domain else y.shape[2:])
     if _is_depthwise(filters, channels, group):

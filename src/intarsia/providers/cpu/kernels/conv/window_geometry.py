@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 
 from intarsia.codegen.llvm.target import Target
-from intarsia.graph.dims import Dim, Expr, Shape, product
+from intarsia.graph.dims import Dim, Expr, Shape, numbers_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.graph.trace import most
@@ -238,7 +238,7 @@ class Filtered(Windowed):
         """The filters, over as many axes as the windows are; None where the run computes them."""
         weights, array = self.types[1], workspace.array(self.reads[1])
         assert weights is not None and weights.shape is not None
-        return None if array is None else array.reshape(weights.shape)  # type: ignore[arg-type]
+        return None if array is None else array.reshape(numbers_of(weights.shape))
 
     def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
         weights = self.types[1]

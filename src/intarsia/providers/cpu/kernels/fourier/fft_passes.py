@@ -15,7 +15,7 @@ import numpy as np
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.errors import NodeFailed
-from intarsia.graph.dims import Dim, product
+from intarsia.graph.dims import Dim, number_of, numbers_of, product
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.schedule import Workspace
@@ -204,9 +204,9 @@ class _LongLines:
 
     def __init__(self, made: Pass, workspace: Workspace, target: Target) -> None:
         self.made, self.workspace, self.target, self.form = made, workspace, target, made.form
-        self.n, self.have, self.bins, self.scaled = (int(d) for d in (made.n, made.have, made.bins, made.scaled))  # type: ignore[arg-type]
-        self.lines = int(product((made.outer, made.inner)))  # type: ignore[arg-type]
-        self.x_pitch, self.y_pitch = (int(d) for d in (made.x[0], made.y[0]))  # type: ignore[arg-type]
+        self.n, self.have, self.bins, self.scaled = numbers_of((made.n, made.have, made.bins, made.scaled))
+        self.lines = number_of(product((made.outer, made.inner)))
+        self.x_pitch, self.y_pitch = numbers_of((made.x[0], made.y[0]))
 
     def steps(self) -> list[Step] | None:
         form, n, half, made = self.form, self.n, self.n // 2, self.made

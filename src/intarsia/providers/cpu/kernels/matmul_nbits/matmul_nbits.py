@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from intarsia.codegen.llvm.target import Target
-from intarsia.graph.dims import Dim
+from intarsia.graph.dims import Dim, numbers_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
@@ -216,7 +216,7 @@ class BlockMatMul(MatMul):
         """K and N."""
         b = self.types[1]
         assert b is not None and b.shape is not None
-        depth, columns = (int(d) for d in b.shape)  # type: ignore[arg-type]
+        depth, columns = numbers_of(b.shape)
         return depth, columns
 
     def candidates(self, env: LoweringEnv) -> None:

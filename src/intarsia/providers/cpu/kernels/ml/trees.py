@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.errors import NodeFailed
+from intarsia.graph.dims import numbers_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
@@ -65,7 +66,7 @@ class TreeSums(Template):
 
     def _ints(self, i: int) -> tuple[int, ...]:
         """The shape of a constant."""
-        return tuple(int(d) for d in self._type(i).shape or ())  # type: ignore[arg-type]
+        return numbers_of(self._type(i).shape or ())
 
     def _trees(self) -> int:
         return self._ints(2)[0]

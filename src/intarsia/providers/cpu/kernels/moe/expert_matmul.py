@@ -8,7 +8,7 @@ from dataclasses import field
 import numpy as np
 
 from intarsia.codegen.llvm.target import Target
-from intarsia.graph.dims import Dim, product
+from intarsia.graph.dims import Dim, numbers_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
@@ -110,7 +110,7 @@ class ExpertProducts(Template):
     def _shape(self, index: int) -> tuple[int, ...]:
         kind = self.types[index]
         assert kind is not None and kind.shape is not None
-        return tuple(int(d) for d in kind.shape)  # type: ignore[arg-type]
+        return numbers_of(kind.shape)
 
     def _experts(self) -> int:
         return self._shape(_WEIGHTS)[0]

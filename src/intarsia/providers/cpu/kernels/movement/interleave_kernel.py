@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
-from intarsia.graph.dims import Dim, product
+from intarsia.graph.dims import Dim, number_of, product
 from intarsia.graph.trace import most
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Address, Argument
@@ -52,9 +52,9 @@ def interleave(shape: Sequence[Dim], perm: Sequence[int], how: Moved, itemsize: 
     made = [p for p in perm if shape[p] != 1]
     row, column = (product(shape[axis] for axis in axes) for axes in (how.row, how.column))
     if row in FEW and made.index(how.row[0]) == made.index(how.column[-1]) + 1:
-        found, count = Interleave(int(row), itemsize, True), column  # type: ignore[arg-type]
+        found, count = Interleave(number_of(row), itemsize, True), column
     elif column in FEW and kept.index(how.column[0]) == kept.index(how.row[-1]) + 1:
-        found, count = Interleave(int(column), itemsize, False), row  # type: ignore[arg-type]
+        found, count = Interleave(number_of(column), itemsize, False), row
     else:
         return None
     return found if not isinstance(count, int) or count * itemsize >= _LEAST_NBYTES else None

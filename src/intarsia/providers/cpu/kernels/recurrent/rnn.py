@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from intarsia.codegen.llvm.target import Target
-from intarsia.graph.dims import Dim, Expr
+from intarsia.graph.dims import Dim, Expr, number_of, numbers_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
@@ -159,7 +159,7 @@ class Recurrent(Template):
         spec, tile = self.spec, tile_of(self.spec.dtype, target)
         x, r = self.types[_X], self.types[_R]
         assert x is not None and x.shape is not None and r is not None and r.shape is not None
-        directions, hidden = int(r.shape[0]), int(r.shape[2])  # type: ignore[arg-type] # of a constant
+        directions, hidden = number_of(r.shape[0]), number_of(r.shape[2])
         columns = directions * rnn_arguments.columns_of(hidden, GATES[spec.cell], tile)
         layer = self._layer(target)
         if layer.always_computes():
@@ -258,7 +258,7 @@ class Recurrent(Template):
         assert r is not None and r.shape is not None
         batch_first = bool(a.get("layout", 0))
         seq, batch = (x.shape[1], x.shape[0]) if batch_first else x.shape[:2]
-        directions, depth, hidden = (int(n) for n in (r.shape[0], w.shape[2], r.shape[2]))  # type: ignore[arg-type] # constants
+        directions, depth, hidden = numbers_of((r.shape[0], w.shape[2], r.shape[2]))
         reverse = a.get("direction") == "reverse"
         return _Layer(self.spec, target, (seq, batch), depth, hidden, directions, reverse, batch_first)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from intarsia.graph.dims import is_static, product
+from intarsia.graph.dims import is_static, number_of, numbers_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.framework.infer import Inference
@@ -52,7 +52,7 @@ def has_computed_filters(node: Node, inference: Inference) -> bool:
     if int(node.attributes.get("group", 1)) != 1 or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
         return False
     pixels = product(y.shape[2:])
-    return not isinstance(pixels, int) or pixels >= _PIXELS_FOR_FILTER * int(w.shape[0])  # type: ignore[arg-type]
+    return not isinstance(pixels, int) or pixels >= _PIXELS_FOR_FILTER * number_of(w.shape[0])
 
 
 def is_bent(node: Node, inference: Inference) -> bool:
@@ -129,7 +129,7 @@ class Blocks(ChannelsLastTwins):
         if suits(node, self.inference):
             self.restore(node.inputs[1])
             return self._emit(node, [self._last(node.inputs[0]), *node.inputs[1:]], domain=DOMAIN)
-        kernel = [int(d) for d in self.shape(node.inputs[1])[2:]]  # type: ignore[arg-type]
+        kernel = list(numbers_of(self.shape(node.inputs[1])[2:]))
         made, source, placed = _Chain(self, node), self._last(node.inputs[0]), _placed(node, kernel)
         if any(placed["pads"]) or any(n != 1 for n in (*kernel, *placed["strides"])):
             source = made("Windows", source, **placed)
@@ -138,7 +138,7 @@ class Blocks(ChannelsLastTwins):
 
     def _bent(self, node: Node) -> bool:
         """A product of the filters and what lies at the places that offsets move the windows' pixels to."""
-        kernel = [int(d) for d in self.shape(node.inputs[1])[2:]]  # type: ignore[arg-type]
+        kernel = list(numbers_of(self.shape(node.inputs[1])[2:]))
         others = [self._last(n) for n in (node.inputs[2], *node.inputs[4:]) if n]
         made, groups = _Chain(self, node), int(node.attributes.get("offset_group", 1))
         source = made("BentWindows", self._last(node.inputs[0]), *others, groups=groups, **_placed(node, kernel))
@@ -152,7 +152,7 @@ class Blocks(ChannelsLastTwins):
 
     def _product(self, made: _Chain, node: Node, rows: str, bias: int) -> None:
         """The node's result as the product of windows' pixels [N, out..., kernel... * C] and its filters, and its bias."""
-        filters, channels, *kernel = (int(d) for d in self.shape(node.inputs[1]))  # type: ignore[arg-type]
+        filters, channels, *kernel = numbers_of(self.shape(node.inputs[1]))
         (output,), perm, shape = node.outputs, (*range(2, len(kernel) + 2), 1, 0), (math.prod(kernel) * channels, filters)
         weights = self.graph.constants.get(node.inputs[1])
         if weights is not None:
@@ -218,7 +218,7 @@ class _Chain:
         constant = self.rewrite.constant
         parts = self("Reshape", values, constant(self.output, np.array([0, groups, -1], np.int64)))
         mean = self("ReduceMean", parts, axes=(2,))
-        channels = int(self.rewrite.shape(self.node.inputs[0])[1])  # type: ignore[arg-type]
+        channels = number_of(self.rewrite.shape(self.node.inputs[0])[1])
         spread = constant(self.output, np.zeros((1, groups, channels // groups), np.float32))
         whole = constant(self.output, np.array([0, *[1] * (rank - 2), channels], np.int64))
         return self("Reshape", self("Add", mean, spread), whole)
