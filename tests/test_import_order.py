@@ -28,17 +28,11 @@ ORDER = (
 """Folders and modules from the bottom upwards; the longest that fits counts. docs/pipeline.md says what each is for."""
 OLD_NAMES = {"operators", "partition.provider"}  # of what is elsewhere now; they go with version 0.3
 FORWARD: dict[tuple[str, str], str] = {
-    ("model.untrusted", "sandbox.remote_session"): "a session that is made chooses there whether it is one in a process apart",
+    ("session.inference_session", "sandbox.remote_engine"): "a session is made of an engine here, or of one in a process apart",
 }
 """(module, imported module) -> why this one import may point forward."""
 CYCLES: dict[frozenset[str], str] = {
-    frozenset(
-        (
-            "model.builder model.load_and_optimize model.shape_specialization model.untrusted sandbox.remote_session "
-            "session.inference_session session.inspection session.low_level_session session.memory_and_profile "
-            "session.ort_methods"
-        ).split()
-    ): "to be untied",
+    frozenset(("session.inference_session session.low_level_session session.ort_methods").split()): "to be untied",
 }
 """Modules that import each other -> why they may."""
 MODULES_IN_A_FOLDER, MODULES_AT_THE_ROOT = 25, 8

@@ -99,8 +99,6 @@ if TYPE_CHECKING:
     from intarsia.session.io_binding import IOBinding as IOBinding
     from intarsia.session.model_compiler import ModelCompiler as ModelCompiler
     from intarsia.session.model_compiler import OrtExternalInitializerInfo as OrtExternalInitializerInfo
-    from intarsia.session.ort_methods import OrtEpAssignedNode as OrtEpAssignedNode
-    from intarsia.session.ort_methods import OrtEpAssignedSubgraph as OrtEpAssignedSubgraph
     from intarsia.session.process_settings import cuda_version as cuda_version
     from intarsia.session.process_settings import disable_telemetry_events as disable_telemetry_events
     from intarsia.session.process_settings import enable_telemetry_events as enable_telemetry_events
@@ -112,6 +110,8 @@ if TYPE_CHECKING:
     from intarsia.session.process_settings import set_global_thread_pool_sizes as set_global_thread_pool_sizes
     from intarsia.session.process_settings import set_seed as set_seed
     from intarsia.session.process_settings import version as version
+    from intarsia.session.session_reports import OrtEpAssignedNode as OrtEpAssignedNode
+    from intarsia.session.session_reports import OrtEpAssignedSubgraph as OrtEpAssignedSubgraph
     from intarsia.values.lora import AdapterFormat as AdapterFormat
     from intarsia.values.lora import LoraAdapter as LoraAdapter
     from intarsia.values.ort_device import OrtArenaCfg as OrtArenaCfg
@@ -186,7 +186,7 @@ _NAMES: dict[str, str] = {
     ),
     "providers.fallback": "ProviderWarning set_provider_fallback",
     "providers.registry": "get_all_providers get_available_providers register_execution_provider unregister_execution_provider",
-    "session.ort_methods": "OrtEpAssignedNode OrtEpAssignedSubgraph",
+    "session.session_reports": "OrtEpAssignedNode OrtEpAssignedSubgraph",
     "model.signature": "ModelMetadata NodeArg",
     "values.sparse_tensor": "SparseTensor",
     "values.ort_value": "OrtValue OrtValueVector copy_tensors",

@@ -109,8 +109,8 @@ def test_texts_of_a_session(name: str) -> None:
     session.run(None, feed)
     graph = load(model)
     texts = [
-        str(session.explain()), str(graph), str(graph.nodes[0]), str(session._whole_model().partition), str(check_model(model)),
-        str(session.memory_report({f"x{name}": [3, 2]})), str(session.profile(feed, 5)),
+        str(session.explain()), str(graph), str(graph.nodes[0]), str(session._engine.whole_model().partition),
+        str(check_model(model)), str(session.memory_report({f"x{name}": [3, 2]})), str(session.profile(feed, 5)),
     ]  # fmt: skip
     for text in texts:
         check_text(text)

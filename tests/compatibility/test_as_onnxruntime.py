@@ -379,8 +379,8 @@ class TestLogCallback:
         session = ort.InferenceSession(chain().SerializeToString(), options, providers=[CPU])
         records: list[str] = []
         ort.set_default_logger_callback(lambda *record: records.append(record[-1]), severity=0)
-        session._log.info("not this")
-        session._log.error("this")
+        session._engine.log.info("not this")
+        session._engine.log.error("this")
         assert records == ["this"]
 
     def test_errors(self) -> None:

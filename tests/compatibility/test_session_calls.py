@@ -16,6 +16,7 @@ import pytest
 import intarsia as ort
 from intarsia.capi import _pybind_state as state
 from intarsia.errors import Fail, InvalidArgument, NotImplemented, RunTimeout, UnknownOption, WrongType
+from intarsia.session.local_engine import LocalEngine
 
 X = np.float32([[1, -2, 3]])
 ENDLESS = """g (float[3] x) => (float[3] y) <int64 count = {1000000000}> {
@@ -322,15 +323,15 @@ class TestWhatTheSessionIs:
         session = make_session(options=options, providers=[provider])
         for workload, threads in (("Efficient", 1), ("Efficient", 1), ("Default", 2)):
             session.set_ep_dynamic_options({"ep.dynamic.workload_type": workload})
-            assert session._maker.context.intra_op_num_threads == threads
-            assert ("session.intra_op.allow_spinning" in session._maker.context.config) == (threads == 1)
+            assert session._engine.compile_context().intra_op_num_threads == threads
+            assert ("session.intra_op.allow_spinning" in session._engine.compile_context().config) == (threads == 1)
             np.testing.assert_array_equal(session.run(["y"], {"x": X})[0], -X)
         assert session.get_session_options().intra_op_num_threads == 2
         assert session.get_providers()[0] == provider
 
     def test_a_workload_that_cannot_be_leaves_the_session_as_it_was(self, make_session, monkeypatch) -> None:
         session = make_session()
-        monkeypatch.setattr(ort.InferenceSession, "_create", lambda *_: (_ for _ in ()).throw(Fail("no")))
+        monkeypatch.setattr(LocalEngine, "create", lambda *_: (_ for _ in ()).throw(Fail("no")))
         for _ in range(2):
             with pytest.raises(Fail, match="no"):
                 session.set_ep_dynamic_options({"ep.dynamic.workload_type": "Efficient"})

@@ -60,8 +60,8 @@ def expected(x: np.ndarray) -> np.ndarray:
 
 
 def chosen(made: ort.InferenceSession, *inputs: np.ndarray) -> Any:
-    assert isinstance(made._by_size, shape_specialization.SizeBranches)
-    return made._by_size.model(inputs)
+    assert isinstance(made._engine._by_size, shape_specialization.SizeBranches)
+    return made._engine._by_size.model(inputs)
 
 
 @pytest.mark.parametrize("start", ["bytes", "cache"])
@@ -73,7 +73,8 @@ def test_the_rank_of_a_value_depends_on_a_size(start: str, tmp_path: Path) -> No
     for x in (rows(2, 4, 1), rows(3, 4, 4), rows(5, 4, 1), rows(2, 4, 4), rows(2, 4, 1)):
         for _ in range(2):
             np.testing.assert_allclose(made.run(None, {"x": x})[0], expected(x), rtol=1e-5)
-    assert hosted(made._settled_model()) and not hosted(chosen(made, rows(2, 4, 1))) and not hosted(chosen(made, rows(3, 4, 4)))
+    assert hosted(made._engine.settled_model())
+    assert not hosted(chosen(made, rows(2, 4, 1))) and not hosted(chosen(made, rows(3, 4, 4)))
     assert chosen(made, rows(2, 4, 1)) is chosen(made, rows(7, 4, 1)) is not chosen(made, rows(2, 4, 4))
 
 
@@ -141,4 +142,4 @@ def test_conditions_that_sizes_do_not_decide() -> None:
     made = session(nodes, [value("x", FLOAT, ["a", 1])])
     for x, shape in ((np.array([[1]], np.float32), (1,)), (np.array([[2]], np.float32), (1, 1))):
         assert made.run(None, {"x": x})[0].shape == shape
-    assert made._by_size is None or chosen(made, rows(1, 1)) is None
+    assert made._engine._by_size is None or chosen(made, rows(1, 1)) is None

@@ -110,7 +110,7 @@ def begun(path: Path) -> ort.InferenceSession:
         if thread.name == "intarsia-cache":
             thread.join()
     session = ort.InferenceSession(path)
-    assert session._loaded is None
+    assert session._engine.source.graph_read is None
     return session
 
 

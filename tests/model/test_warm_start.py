@@ -139,7 +139,7 @@ NEEDED_OF = {
     "providers.cpu.program": "bound_plan cpu_program serialize shared_weights",
     "providers.cpu.program.calls": "call_list host_kernels speculative_binding",
     "runtime": "executor read_ahead spmd_state threads",
-    "session": "inference_session inspection memory_and_profile ort_methods",
+    "session": "inference_session local_engine ort_methods session_builder",
     "values": "feeds interop session_enums",
 }
 PACKAGES = (

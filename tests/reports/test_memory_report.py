@@ -159,7 +159,7 @@ def test_idle_memory_makes_room() -> None:
         limited.run(None, feed(n, m))
     (held,) = limited.memory_report().providers
     assert len(held.plans) == len(shapes)
-    assert held.arena_nbytes <= limited._maker.context.memory.limit
+    assert held.arena_nbytes <= limited._engine.arena().limit
 
 
 def test_runs_at_the_same_time_keep_to_the_limit() -> None:
@@ -185,7 +185,7 @@ def test_runs_at_the_same_time_keep_to_the_limit() -> None:
     for thread in threads:
         thread.join()
     assert not failures
-    assert session._maker.context.memory.held() <= session._maker.context.memory.limit
+    assert session._engine.arena().held() <= session._engine.arena().limit
 
 
 def test_bindings_share_limited_memory() -> None:
@@ -205,7 +205,7 @@ def test_bindings_share_limited_memory() -> None:
     for binding, given in zip(bindings, (one, two), strict=True):
         np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], session_of().run(None, given)[0])
     session.run(None, one)
-    assert session._maker.context.memory.held() <= session._maker.context.memory.limit
+    assert session._engine.arena().held() <= session._engine.arena().limit
 
 
 def test_a_negative_limit_is_an_error() -> None:

@@ -83,7 +83,7 @@ def adding() -> Any:
 
 
 def process_of(session: Any) -> subprocess.Popen[bytes]:
-    found: subprocess.Popen[bytes] = session._process._popen
+    found: subprocess.Popen[bytes] = session._engine._process._popen
     return found
 
 
@@ -507,7 +507,7 @@ def test_messages_of_a_stranger() -> None:
 def test_an_answer_that_is_none_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     with ort.InferenceSession(model(), options()) as session:
         first = process_of(session)
-        monkeypatch.setattr(session._process._channel, "receive", lambda most: ({"results": [{"array": 5}]}, []))
+        monkeypatch.setattr(session._engine._process._channel, "receive", lambda most: ({"results": [{"array": 5}]}, []))
         with pytest.raises(ProcessEnded, match="said what are no results"):
             session.run(None, X)
         assert first.poll() is not None

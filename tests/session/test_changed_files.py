@@ -103,7 +103,7 @@ def test_what_loads_the_model_later_says_that_it_changed(
     path = write(tmp_path / "m.onnx", table)
     others = [ort.InferenceSession(write(tmp_path / "other.onnx", table))] if shared and cache != "warm" else []
     session = session_of(path, cache)
-    began_from_the_cache = session._loaded is None
+    began_from_the_cache = session._engine.source.graph_read is None
     assert began_from_the_cache == (cache == "warm")
     change(path)
     with pytest.raises((ort.Fail, ort.NoSuchFile), match=r"has changed since|does not exist"):

@@ -29,7 +29,7 @@ def made(
 
 
 def account(session: ort.InferenceSession) -> Any:
-    return session._arena().account
+    return session._engine.arena().account
 
 
 def says(limit_mib: int, asked: str = r".* MiB were asked for") -> str:
@@ -160,7 +160,7 @@ def test_folded_constants() -> None:
 def test_without_a_limit_nothing_is_counted() -> None:
     session = expanded(0, CPU)
     assert account(session) is None
-    assert not session._watched
+    assert not session._engine.watched
 
 
 def test_runs_of_several_threads_share_the_limit() -> None:

@@ -31,7 +31,7 @@ def dump_model(
     simple: dict[str, Callable[[], str]] = {
         "graph": lambda: str(load(model)),
         "optimized": lambda: optimized_text(model),
-        "partition": lambda: str(open_session(model, providers, config=config)._whole_model().partition),
+        "partition": lambda: str(open_session(model, providers, config=config)._engine.whole_model().partition),
     }
     text = simple[stage]() if stage in simple else program_text(model, stage, providers, feed_options, config)
     if output:
@@ -60,7 +60,7 @@ def program_text(
     if stage == "plan":
         with working(f"running {model.name}"):
             session.run(None, build_feeds(session.get_inputs(), [], feed_options).arrays)
-    compiled = session._whole_model()
+    compiled = session._engine.whole_model()
     sections = []
     for part, program in zip(compiled.partition.parts, compiled.programs, strict=True):
         text = program.describe(stage) or f"{part.provider.name} has nothing to show for the stage {stage!r}"

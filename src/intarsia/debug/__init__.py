@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from intarsia.debug.compare import Comparison, compare_providers
+from intarsia.debug.nonfinite import first_nonfinite
 from intarsia.debug.reduce import Reduced, reduce_model
-from intarsia.reports.nonfinite import NonFinite, first_nonfinite
+from intarsia.reports.nonfinite import NonFinite
 from intarsia.reports.taps import Tapped, tappable
 
 __all__ = [

@@ -104,7 +104,7 @@ class _Search:
     def __init__(self, model: Any, sides: Sequence[Providers], feed: Mapping[str, Any], rtol: float, atol: float) -> None:
         self.feed, self.rtol, self.atol = feed, rtol, atol
         self.sessions = [InferenceSession(model, providers=[s] if isinstance(s, str) else list(s)) for s in sides]
-        self.graph = self.sessions[0]._graph()
+        self.graph = self.sessions[0]._engine.graph()
         self.values = tappable(self.graph)
         self.order = {name: i for i, name in enumerate(self.values)}
         self.known: dict[str, tuple[Difference | None, bool]] = {}
@@ -118,7 +118,7 @@ class _Search:
     def at(self, name: str) -> Difference | None:
         """How the value `name` differs when it is tapped."""
         if name not in self.known:
-            left, right = (s._tapped_run(self.feed, None, [name], None) for s in self.sessions)
+            left, right = (s._engine.inspection().tapped(self.feed, [name]) for s in self.sessions)
             outputs_agree = all(difference("", a, b, self.rtol, self.atol) is None for a, b in zip(left, right, strict=True))
             self.known[name] = (difference(name, left.taps[name], right.taps[name], self.rtol, self.atol), outputs_agree)
         return self.known[name][0]

@@ -80,7 +80,7 @@ def reduce_model(model: Any, feed: Feed, fails: Fails, *, reference: Any = "Refe
         InvalidArgument: the whole model does not fail.
     """
     session = InferenceSession(model, providers=[reference] if isinstance(reference, str) else list(reference))
-    reducer = _Reducer(session._graph(), _recorded(session, feed), fails)
+    reducer = _Reducer(session._engine.graph(), _recorded(session, feed), fails)
     everything = list(range(len(reducer.graph.nodes)))
     if not reducer.fails(everything):
         raise InvalidArgument(
@@ -92,9 +92,9 @@ def reduce_model(model: Any, feed: Feed, fails: Fails, *, reference: Any = "Refe
 
 def _recorded(session: InferenceSession, feed: Feed) -> dict[str, Any]:
     values: dict[str, Any] = {name: np.asarray(value) for name, value in feed.items()}
-    names = list(tappable(session._graph()))
+    names, inspection = list(tappable(session._engine.graph())), session._engine.inspection()
     for start in range(0, len(names), _AT_ONCE):
-        values |= session._tapped_run(feed, None, names[start : start + _AT_ONCE], None).taps
+        values |= inspection.tapped(feed, names[start : start + _AT_ONCE]).taps
     return values
 
 

@@ -40,6 +40,14 @@ class RunContext:
         self.config: Mapping[str, str] = config if config is not None else {}
         self.flag, self.timeout, self.trips = flag, timeout, trips
 
+    @classmethod
+    def of(cls, options: Any) -> RunContext | None:
+        """The context of a run with these `RunOptions`; None without any."""
+        if options is None:
+            return None
+        state = options.__dict__
+        return cls(options, dict(state["_config"]), state["_flag"])
+
     @property
     def terminated(self) -> bool:
         return (self.flag is not None and self.flag[0] != 0) or (self.options is not None and bool(self.options.terminate))

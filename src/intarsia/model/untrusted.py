@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -28,11 +28,6 @@ from intarsia.graph.model import Graph, Node
 from intarsia.graph.verify import verify_calls, written_out_nodes
 from intarsia.model.run_timeout import making
 from intarsia.options.session_options import SessionOptions
-
-if TYPE_CHECKING:
-    from intarsia.session.inference_session import InferenceSession
-
-Session = TypeVar("Session", bound="InferenceSession")
 
 MODEL, NODES, NESTING, MEMORY, OUTPUT, SECONDS, TRIPS = (
     f"untrusted.{name}" for name in ("model_mib", "nodes", "nesting", "memory_mib", "output_mib", "seconds", "trips")
@@ -54,21 +49,6 @@ def limit(options: SessionOptions, key: str) -> int:
     return value
 
 
-def class_apart(kind: type[Session], options: SessionOptions) -> type[Session]:
-    """The class of sessions like those of `kind`, whose models are in processes apart.
-
-    Raises:
-        InvalidArgument: the session is not untrusted.
-    """
-    if not options.untrusted:
-        raise InvalidArgument(f"{PROCESS!r} is '1', but SessionOptions.untrusted is False: set it as well")
-    from intarsia.sandbox.remote_session import class_of
-
-    own: Any = kind
-    found: type[Session] = class_of(own)
-    return found
-
-
 def checked_source(source: Any, options: SessionOptions) -> Any:
     """The model to read, whose size is known to be allowed; streams become bytes.
 
@@ -79,6 +59,8 @@ def checked_source(source: Any, options: SessionOptions) -> Any:
     """
     if options.config("session.trust_compiled_model") == "1":
         raise InvalidArgument("'session.trust_compiled_model' is '1', but the session is untrusted: it loads no compiled parts")
+    if options.config(PROCESS) == "1" and any(key.startswith("session.signature") for key in options.config_entries()):
+        raise InvalidArgument(f"{PROCESS!r} is '1', and 'session.signature...' is set: a process apart reads no signatures")
     most = limit(options, MODEL) << 20
     if isinstance(source, (str, os.PathLike)):
         try:

@@ -13,6 +13,7 @@ INTARSIA_PROVIDER_FALLBACK, else what `set_provider_fallback` said):
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -68,10 +69,18 @@ def _checked(mode: str, where: str) -> str:
     return mode
 
 
-def report(message: str, *, stacklevel: int = 4) -> None:
+def warn(message: str) -> None:
+    """A `ProviderWarning` at the line of the program that called into this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("intarsia."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, ProviderWarning, stacklevel=level)
+
+
+def report(message: str) -> None:
     """A `ProviderWarning`, and the same in the log, where the program has set one up: else stderr would have it twice."""
     message = visible_lines(message)
-    warnings.warn(message, ProviderWarning, stacklevel=stacklevel + 1)
+    warn(message)
     if _logger.hasHandlers():
         _logger.warning(message)
 

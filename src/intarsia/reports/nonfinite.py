@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -12,7 +12,10 @@ from intarsia.printable import visible
 from intarsia.reports.taps import tappable
 
 if TYPE_CHECKING:
-    from intarsia.session.inference_session import InferenceSession
+    from intarsia.graph.model import Graph
+
+    Tapping: TypeAlias = Callable[[Sequence[str]], Mapping[str, Any]]
+    """Runs a model, and gives the values of these names."""
 
 _AT_ONCE = 64  # values that are tapped together
 
@@ -50,15 +53,14 @@ def nonfinite(array: Any) -> bool:
     return not bool(np.isfinite(array.astype(np.float32) if array.dtype.kind == "V" else array).all())
 
 
-def first_nonfinite(session: InferenceSession, feed: Mapping[str, Any]) -> NonFinite | None:
-    """Run the model and name the first value in execution order that is not finite; None where all are.
+def first_nonfinite(graph: Graph, feed: Mapping[str, Any], tapped: Tapping) -> NonFinite | None:
+    """Run a model on `feed` and name the first value in execution order that is not finite; None where all are.
 
     Values are looked at in groups, so that no more than a few dozen are kept at a time.
 
     Raises:
         As `InferenceSession.run`.
     """
-    graph = session._graph()
     for name, value in feed.items():
         if nonfinite(np.asarray(value)):
             return _described(name, np.asarray(value), "", "", {})
@@ -66,12 +68,12 @@ def first_nonfinite(session: InferenceSession, feed: Mapping[str, Any]) -> NonFi
     names = list(values)
     for start in range(0, len(names), _AT_ONCE):
         group = names[start : start + _AT_ONCE]
-        taps = session._tapped_run(feed, None, group, None).taps
+        taps = tapped(group)
         wrong = next((name for name in group if nonfinite(taps[name])), None)
         if wrong is not None:
             node = values[wrong]
             given = [n for n in dict.fromkeys(node.inputs) if n in values]
-            known: dict[str, Any] = dict(session._tapped_run(feed, None, given, None).taps) if given else {}
+            known: dict[str, Any] = dict(tapped(given)) if given else {}
             known.update((n, np.asarray(feed[n])) for n in node.inputs if n in feed)
             known.update((n, graph.constants[n].numpy()) for n in node.inputs if n in graph.constants)
             ranges = {n: _range(known[n]) for n in dict.fromkeys(node.inputs) if n in known and _numeric(known[n])}

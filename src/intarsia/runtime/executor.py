@@ -593,6 +593,7 @@ _CALLERS = (
     "intarsia.providers.cpu.",
     "intarsia.runtime.",
     "intarsia.session.inference_session",
+    "intarsia.session.local_engine",
 )
 
 

@@ -166,7 +166,7 @@ class _Child:
         return {"explanation": self.session.explain().to_dict()}
 
     def _do_profile(self, *_: Any) -> dict[str, Any]:
-        profile = self.session._profile
+        profile = self.session._engine.profile
         return {"start_ns": profile.start_ns, "events": profile.events}
 
 

@@ -1,18 +1,22 @@
-"""The threads of asynchronous runs, which do not keep a program from ending."""
+"""Asynchronous runs, on threads that do not keep a program from ending."""
 
 from __future__ import annotations
 
 import atexit
+import contextvars
 import os
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
 from typing import Any, TypeVar
 
+from intarsia.errors import IntarsiaError, InvalidArgument, WrongType
 from intarsia.machine import fork_safety
+from intarsia.options.session_options import RunOptions
 
 _T = TypeVar("_T")
+Callback = Callable[[list[Any], Any, str], None]
 
 GRACE_SECONDS = 3.0  # how long the end of a program waits for runs that have begun
 
@@ -59,3 +63,85 @@ class AsyncThreads(Executor):
         with self._lock:
             left = list(self._open)
         wait([future for future in left if not future.cancel()], GRACE_SECONDS)
+
+
+class _Threads:
+    """The threads of asynchronous runs; new ones in a forked child."""
+
+    lock = fork_safety.lock()
+    pool: AsyncThreads | None = None
+    pid = 0
+
+
+_MOST = 8
+
+
+def _pool() -> AsyncThreads:
+    with _Threads.lock:
+        if _Threads.pool is None or _Threads.pid != os.getpid():
+            count = min(_MOST, os.cpu_count() or 1)
+            _Threads.pool, _Threads.pid = AsyncThreads(max(2, count)), os.getpid()
+        return _Threads.pool
+
+
+class AsyncRuns:
+    """`run` of a session on other threads."""
+
+    def __init__(self, run: Callable[..., list[Any]]) -> None:
+        self._run = run
+
+    def call_back(
+        self,
+        output_names: Sequence[str] | None,
+        feed: Mapping[str, Any],
+        callback: Callback,
+        user_data: Any,
+        options: RunOptions | None,
+        inputs: Sequence[Any],
+    ) -> None:
+        """As `InferenceSession.run_async`, of a session with these inputs."""
+        if not callable(callback):
+            raise WrongType(f"run_async: expected a function for callback, got {callback!r}")
+        if isinstance(feed, Mapping):
+            _check_complete(inputs, feed)
+
+        def work() -> None:
+            try:
+                results, error = self._run(output_names, feed, options), ""
+            except IntarsiaError as failure:
+                results, error = [], str(failure) or type(failure).__name__
+            callback(results, user_data, error)
+
+        _pool().submit(_reporting, contextvars.copy_context(), work)
+
+    async def wait_for(
+        self, output_names: Sequence[str] | None, feed: Any, options: RunOptions | None, arguments: dict[str, Any]
+    ) -> list[Any]:
+        """As `InferenceSession.arun`."""
+        import asyncio  # which is large
+
+        options = options if options is not None else RunOptions()
+        loop = asyncio.get_running_loop()
+        future = loop.run_in_executor(_pool(), lambda: self._run(output_names, feed, options, **arguments))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if not future.done():
+                options.terminate = True
+                future.add_done_callback(lambda done: done.cancelled() or done.exception())
+            raise
+
+
+def _check_complete(inputs: Sequence[Any], feed: Mapping[str, Any]) -> None:
+    needed = [a.name for a in inputs if not a.type.startswith("optional")]
+    missing = [name for name in needed if name not in feed]
+    if missing:
+        raise InvalidArgument(f"Required inputs ({missing}) are missing from input feed ({list(feed)}).")
+
+
+def _reporting(context: contextvars.Context, work: Callable[[], None]) -> None:
+    """Run `work`; an exception of the caller's function is reported as those of threads are."""
+    try:
+        context.run(work)
+    except BaseException as error:  # noqa: BLE001 # there is no caller it could be raised to
+        threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread())))

@@ -6,7 +6,7 @@ A binding whose inputs and outputs are all tensors in host memory is prepared on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -15,13 +15,14 @@ from intarsia.device.memory import put_on_device, taken_from_device, written_on_
 from intarsia.ep.device import DeviceTensor
 from intarsia.errors import InvalidArgument, WrongType, nearest
 from intarsia.graph.dtypes import DType
-from intarsia.plan.size_constraints import SizesApart
 from intarsia.values.ort_device import OrtDevice
 from intarsia.values.ort_value import OrtValue, OrtValueVector, array_at, check_device, device_of, element_dtype
 
 if TYPE_CHECKING:
     from intarsia.ep.provider import BoundCall
+    from intarsia.options.session_options import RunOptions
     from intarsia.session.inference_session import InferenceSession
+    from intarsia.session.ort_methods import OrtMethods
 
 
 class IOBinding:
@@ -34,6 +35,7 @@ class IOBinding:
 
     def __init__(self, session: Any) -> None:
         self._session: InferenceSession = getattr(session, "_session", session)
+        self._engine = self._session._engine
         self._inputs: dict[str, Any] = {}
         self._outputs: dict[str, Any] = {}  # an array or device tensor to write into; None: new memory
         self._stay: dict[str, tuple[str, int]] = {}  # outputs bound to a device's memory: its kind and number
@@ -58,7 +60,7 @@ class IOBinding:
             )
 
     def _bind(self, name: str, value: Any) -> None:
-        if name not in self._inputs and name not in self._session._bindable:
+        if name not in self._inputs and name not in self._engine.bindable:
             session = self._session
             known = [a.name for a in (*session.get_inputs(), *session.get_overridable_initializers())]
             self._check(name, known, "inputs")
@@ -71,7 +73,7 @@ class IOBinding:
         try:
             return change(place, value)
         except Exception as error:
-            if not self._session._recovers(error, self._model):
+            if not self._engine.recovers(error, self._model):
                 raise
             return False
 
@@ -91,7 +93,7 @@ class IOBinding:
                     self._inputs[name] = value
                     return
             except Exception as error:
-                if not self._session._recovers(error, self._model):
+                if not self._engine.recovers(error, self._model):
                     raise
         self._bind(name, value)
 
@@ -148,8 +150,8 @@ class IOBinding:
         if self._stay.pop(name, None) is not None:
             self._forget()
         if name not in self._outputs:
-            if name not in self._session._output_names:
-                self._check(name, self._session._output_names, "outputs")
+            if name not in self._engine.output_names:
+                self._check(name, self._engine.output_names, "outputs")
             self._outputs[name] = target
             self._forget()
             return
@@ -187,7 +189,7 @@ class IOBinding:
         try:
             call.renew()
         except Exception as error:
-            if not self._session._recovers(error, self._model):
+            if not self._engine.recovers(error, self._model):
                 raise
             self._forget()
 
@@ -222,13 +224,13 @@ class IOBinding:
             As `InferenceSession.run`.
         """
         call = self._call
-        if call is not None and run_options is None and self._model is self._session._model:
+        if call is not None and run_options is None and self._model is self._engine.model:
             self._ready = None
             try:
                 results = call()
             except BaseException as error:
                 self._results = []  # the run may have written into them
-                if not self._session._recovers(error, self._model):
+                if not self._engine.recovers(error, self._model):
                     raise
                 results = None
             if results is not None:
@@ -243,22 +245,22 @@ class IOBinding:
             raise InvalidArgument("Error in execution: At least one output should be requested. Bind one with bind_output().")
         session = self._session
         if self._stay or any(isinstance(x, DeviceTensor) for x in self._inputs.values()):
-            found = session._run_on_devices(list(self._outputs), self._inputs, run_options, frozenset(self._stay))
+            found = self._engine.run_on_devices(list(self._outputs), self._inputs, run_options, frozenset(self._stay))
             found = [
                 put_on_device(value, *self._stay[name]) if name in self._stay and isinstance(value, np.ndarray) else value
                 for name, value in zip(self._outputs, found, strict=True)
             ]
         else:
             into = run_options is None and any(target is not None for target in self._outputs.values())
-            made = _run_into(session, self._inputs, self._outputs) if into else None
+            made = self._engine.run_into(self._inputs, self._outputs) if into else None
             found = session.run(list(self._outputs), self._inputs, run_options) if made is None else made
         self._results = [
             _delivered(name, value, target) for (name, target), value in zip(self._outputs.items(), found, strict=True)
         ]
         shapes = [getattr(x, "shape", None) for x in self._inputs.values()]
-        if self._model is not session._model or shapes != self._shapes:
+        if self._model is not self._engine.model or shapes != self._shapes:
             self._forget()
-            self._model, self._shapes = session._model, shapes
+            self._model, self._shapes = self._engine.model, shapes
         elif not self._tried:
             self._tried = True
             self._prepare()
@@ -268,40 +270,46 @@ class IOBinding:
         same shapes, since a cache that grows from run to run would be prepared for each."""
         model = self._model
         self._call = None
-        if self._stay or set(self._inputs) != set(model.inputs) or self._session._trips is not None:
+        if self._stay or set(self._inputs) != set(model.inputs):
             return
         arrays = [self._inputs[name] for name in model.inputs]
         if all(type(a) is np.ndarray and _plain(a) for a in arrays):
-            try:
-                self._call = model.bound(arrays, self._outputs)
-            except SizesApart:  # they are run by another model
-                pass
-            except Exception as error:
-                if not self._session._recovers(error, model):
-                    raise
+            self._call = self._engine.bound(model, arrays, self._outputs)
             self._input_places = {name: i for i, name in enumerate(model.inputs)}
             self._output_places = {name: i for i, name in enumerate(self._outputs)}
 
 
-def _run_into(session: InferenceSession, feed: Mapping[str, Any], targets: Mapping[str, Any]) -> list[Any] | None:
-    """All outputs by a plain run, in the targets' order, each written into its target (None: new memory); None where that is
-    not possible, and `InferenceSession.run` says what is wrong."""
-    if session._watched or session._by_size is not None or targets.keys() != set(session._output_names):
-        return None
-    model = session._model
-    inputs = session._reader.quick(feed, model.awaits)
-    try:
-        made = None if inputs is None else model.run_into(inputs, targets)
-    except SizesApart:
-        return None
-    except Exception as error:
-        if not session._recovers(error, model):
-            raise
-        return None
-    if made is None:
-        return None
-    results = dict(zip(model.outputs, made, strict=True))
-    return [results[name] for name in targets]
+def run_with_vectors(
+    session: OrtMethods,
+    run_options: RunOptions | None,
+    feed_names: Sequence[str],
+    feeds: Sequence[OrtValue],
+    fetch_names: Sequence[str],
+    fetches: OrtValueVector,
+    fetch_devices: Sequence[OrtDevice],
+) -> None:
+    """As `InferenceSession.run_with_ortvaluevector`."""
+    if len(feed_names) != len(feeds) or len(fetch_names) != len(fetch_devices):
+        raise InvalidArgument(
+            f"run_with_ortvaluevector: expected a value per feed and a device per fetch, got {len(feed_names)} feed names, "
+            f"{len(feeds)} values, {len(fetch_names)} fetch names and {len(fetch_devices)} devices"
+        )
+    places = [device_of(device, 0) for device in fetch_devices]
+    if any(kind != "cpu" for kind, _ in places):
+        binding = IOBinding(session)
+        for name, value in zip(feed_names, feeds, strict=True):
+            binding.bind_ortvalue_input(name, value)
+        for name, place in zip(fetch_names, places, strict=True):
+            binding.bind_output(name, *place)
+        binding.run(run_options)
+        results = [value._value for value in binding.get_outputs()]
+    else:
+        results = session.run(list(fetch_names), dict(zip(feed_names, feeds, strict=True)), run_options)
+    for i, result in enumerate(results):
+        if i < len(fetches):
+            fetches[i].update_inplace(result)
+        else:
+            fetches.push_back(OrtValue(result))
 
 
 def _plain(array: np.ndarray) -> bool:

@@ -211,7 +211,8 @@ class ModelCompiler:
         else:
             session = self._session()
             prefix = self._options.config("ep.context_node_name_prefix")
-            made = context_model(session._whole_model(), session._maker.context, self._embed, stem, prefix)
+            engine = session._engine
+            made = context_model(engine.whole_model(), engine.compile_context(), self._embed, stem, prefix)
         if not made.compiled and OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED in self._flags:
             raise Fail(
                 "Unable to compile any nodes. Check that the session EPs support compilation and can execute at least one "

@@ -274,7 +274,7 @@ def prepared(**wanted: object) -> list[Any]:
 
 
 def planned(session: Any) -> str:
-    return "\n".join(program.describe("plan") for program in session._whole_model().programs)
+    return "\n".join(program.describe("plan") for program in session._engine.whole_model().programs)
 
 
 # --- what explains ----------------------------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ def test_both_directions_take_two_launches_a_step() -> None:
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
     session = intarsia.InferenceSession(model, providers=["WebGpuExecutionProvider"])
     session.run(None, {"x": rng.standard_normal((steps, 1, size)).astype(np.float32)})
-    (plan,) = session._whole_model().programs[0].plans
+    (plan,) = session._engine.whole_model().programs[0].plans
     (region,) = plan.regions
     assert (region.count, region.stop - region.start) == (steps // 2, 4)
 

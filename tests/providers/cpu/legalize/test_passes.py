@@ -165,7 +165,7 @@ def expected(case: Case) -> np.ndarray:
 
 def told(session: ort.InferenceSession) -> str:
     """What `intarsia dump -s legalized` prints of a model of one part."""
-    (program,) = session._whole_model().programs
+    (program,) = session._engine.whole_model().programs
     return program.describe("legalized")
 
 

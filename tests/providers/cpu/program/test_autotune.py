@@ -54,7 +54,7 @@ def session(source: bytes, budget: str | None = None, deterministic: bool = Fals
 
 
 def plan(made: ort.InferenceSession) -> str:
-    return "\n".join(p.describe("plan") for p in made._whole_model().programs)  # type: ignore[attr-defined]
+    return "\n".join(p.describe("plan") for p in made._engine.whole_model().programs)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True)

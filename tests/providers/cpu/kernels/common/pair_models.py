@@ -40,4 +40,4 @@ def session(
 
 
 def plan(made: ort.InferenceSession) -> str:
-    return "\n".join(p.describe("plan") for p in made._whole_model().programs)  # type: ignore[attr-defined] # CPU programs only
+    return "\n".join(p.describe("plan") for p in made._engine.whole_model().programs)  # type: ignore[attr-defined] # CPU programs only

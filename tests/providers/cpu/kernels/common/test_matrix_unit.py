@@ -41,7 +41,7 @@ def session(source: bytes, unit: str, kind: str = "float32") -> ort.InferenceSes
 
 
 def plan(made: ort.InferenceSession) -> str:
-    return "\n".join(p.describe("plan") for p in made._whole_model().programs)  # type: ignore[attr-defined]
+    return "\n".join(p.describe("plan") for p in made._engine.whole_model().programs)  # type: ignore[attr-defined]
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
@@ -68,7 +68,7 @@ def test_products_by_constants(transposed: bool, unit: str) -> None:
         exact = np.maximum(rounded(x) @ right + bias, 0)
         assert_close(made.run(None, {"x": x})[0], exact, np.abs(rounded(x)) @ np.abs(right) + np.abs(bias))
     assert f"(bfloat16 by {NAMES[unit]})" in plan(made)
-    labels = [n.kernel for p in made._whole_model().programs for n in p.nodes()]  # type: ignore[attr-defined]
+    labels = [n.kernel for p in made._engine.whole_model().programs for n in p.nodes()]  # type: ignore[attr-defined]
     assert any(label.endswith(f"(bfloat16 by {NAMES[unit]})") for label in labels)
 
 

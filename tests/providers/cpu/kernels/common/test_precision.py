@@ -48,7 +48,7 @@ def error(found: np.ndarray, exact: np.ndarray) -> float:
 
 
 def plan(made: ort.InferenceSession) -> str:
-    return "\n".join(p.describe("plan") for p in made._whole_model().programs)  # type: ignore[attr-defined]
+    return "\n".join(p.describe("plan") for p in made._engine.whole_model().programs)  # type: ignore[attr-defined]
 
 
 PRODUCTS = {
@@ -76,7 +76,7 @@ def test_products(operator: str, kind: str) -> None:
         assert error(made.run(None, {"x": x})[0], exact) < BOUNDS[kind]
     said = SAID[kind] if operator != "Conv" or kind == "float16" and HALVES or kind == "bfloat16" and UNIT else ""
     assert (f"({said})" in plan(made)) if said else "float16" not in plan(made)
-    labels = [n.kernel for p in made._whole_model().programs for n in p.nodes()]  # type: ignore[attr-defined]
+    labels = [n.kernel for p in made._engine.whole_model().programs for n in p.nodes()]  # type: ignore[attr-defined]
     assert any(label.endswith(f"({said})") for label in labels) if said else not any("float16" in label for label in labels)
 
 

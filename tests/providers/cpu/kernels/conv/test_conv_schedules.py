@@ -192,7 +192,7 @@ def test_programs_tell_it() -> None:
     options = ort.SessionOptions()
     options.add_session_config_entry("session.disable_winograd", "1")
     session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    (program,) = session._whole_model().programs
+    (program,) = session._engine.whole_model().programs
     text = program.describe("schedules")
     assert text.startswith("Conv -> y: float") and "winograd4" in text and "session.disable_winograd is 1" in text
     assert text.count("chosen") == 1

@@ -63,7 +63,7 @@ def test_products(halved: bool, threads: int, dtype: type, monkeypatch: pytest.M
         tolerance = 3e-3 if dtype is np.float32 else 1e-11
         np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=0, atol=tolerance)
     if host.vector_bytes >= 32 and host.arch == "x86_64":
-        plan = "\n".join(p.describe("plan") for p in session._whole_model().programs)  # type: ignore[attr-defined]
+        plan = "\n".join(p.describe("plan") for p in session._engine.whole_model().programs)  # type: ignore[attr-defined]
         assert ("pack rows" in plan) == (host.vector_bytes == 64 and not halved)
 
 

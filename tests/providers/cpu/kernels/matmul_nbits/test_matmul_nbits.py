@@ -256,7 +256,7 @@ def test_largest_numbers_in_bytes(bits: int, size: int, rows: int) -> None:
 
 
 def plan(made: ort.InferenceSession) -> str:
-    return "\n".join(p.describe("plan") for p in made._whole_model().programs)  # type: ignore[attr-defined]
+    return "\n".join(p.describe("plan") for p in made._engine.whole_model().programs)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("halving", [True, False])

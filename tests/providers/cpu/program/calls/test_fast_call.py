@@ -88,7 +88,7 @@ class TestResults:
     def test_element_types(self, make_session: Make, element_type: str) -> None:
         text = f"g ({element_type}[n] a) => ({element_type}[n] y) {{ y = Identity(a) }}"
         session = make_session(text, providers=CPU, header='<ir_version: 8, opset_import: ["" : 21]>')
-        x = np.array([1, 0, 1]).astype(session._signature.inputs[0].type.dtype.numpy)  # type: ignore[union-attr]
+        x = np.array([1, 0, 1]).astype(session._engine.signature.inputs[0].type.dtype.numpy)  # type: ignore[union-attr]
         for _ in range(4):
             (y,) = session.run(None, {"a": x})
             assert y.dtype == x.dtype

@@ -1,19 +1,18 @@
-"""The session of a model that is in a process apart, as its program sees it."""
+"""The engine of a session whose model is in a process apart."""
 
 from __future__ import annotations
 
 import functools
 import os
 import pickle
-import threading
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from intarsia.ep.provider import RunContext
 from intarsia.errors import Fail, InvalidArgument, ModelLoadCanceled, NotImplemented, OutOfMemory, WrongType, check_outputs
 from intarsia.graph.dims import Dim, fresh_symbol
 from intarsia.graph.dtypes import DType
@@ -28,7 +27,6 @@ from intarsia.graph.model import (
     ValueType,
 )
 from intarsia.lazy_dataclass import dataclass
-from intarsia.log import logger
 from intarsia.model.signature import NodeArg
 from intarsia.model.trace_profile import Profile
 from intarsia.model.untrusted import MEMORY, OUTPUT, PROCESS, SECONDS, limit
@@ -36,26 +34,22 @@ from intarsia.model.warm_start import Signature
 from intarsia.options.session_options import RunOptions, SessionOptions
 from intarsia.printable import get_logger, visible_lines
 from intarsia.progress import LoadProgress
-from intarsia.providers.fallback import ProviderWarning
+from intarsia.providers.fallback import warn
 from intarsia.providers.registry import CPU, REFERENCE
 from intarsia.sandbox.messages import NotUnderstood, packed, unpacked
 from intarsia.sandbox.process import Process, ProcessEnded
-from intarsia.session.ort_methods import CREATION_TIMEOUT
+from intarsia.session.limited_runs import deadline_context
+from intarsia.session.local_engine import Closed, check_names, checked_feed, delivered
+from intarsia.session.session_builder import CREATION_TIMEOUT
 from intarsia.values.feeds import FeedReader
 
 if TYPE_CHECKING:
-    from intarsia.ep.provider import RunContext
     from intarsia.reports.explain import Explanation
+    from intarsia.session.session_builder import ModelSource
 
 _OWN_MIB = 1024  # of the process: code, the compiler, the model's file
 _WRITTEN = ("session.optimized_model_filepath", "ep.context_enable")
 _PROVIDERS = (CPU, REFERENCE)
-
-
-@functools.cache
-def class_of(kind: Any) -> Any:
-    """A class of sessions whose models are in processes apart."""
-    return type(kind.__name__, (_Apart, kind), {"__module__": kind.__module__, "_kind": kind})
 
 
 @dataclass(frozen=True)
@@ -64,12 +58,7 @@ class _Model:
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    feed_call = awaits = None
-
-    def bound(self, *_: Any) -> None:
-        """None: runs are the process's."""
-
-    run_into = expect_feed = expect_sizes = bound
+    feed_call = None
 
 
 class _Profile(Profile):
@@ -82,33 +71,33 @@ class _Profile(Profile):
         return [*super().events, *self.others]
 
 
-class _Apart:
-    """Stands before `InferenceSession` in the order of classes, for what is done in the process."""
+class RemoteEngine:
+    """Implements `session.engine.Engine`: a process has the session, and this asks it."""
 
-    _kind: type[Any]
-    _sess_options: SessionOptions
-    _signature: Signature
-    _source: Any
-    _arguments: tuple[Any, ...]
-    _output_names: list[str]
-    _model: Any
-    _reader: Any
-    _variants: dict[Any, Any]
-    _profile: Profile | None
-    _process: Process | None
-    closed: bool
+    is_compiled, watched = True, True
+    model: Any
+    output_names: list[str]
+    signature: Signature
+    providers: list[str]
+    inputs_meta: list[NodeArg]
+    outputs_meta: list[NodeArg]
+    overridable_meta: list[NodeArg]
 
-    def _verified(self, source: Any) -> None:
-        if any(key.startswith("session.signature") for key in self._sess_options.config_entries()):
-            raise InvalidArgument(f"{PROCESS!r} is '1', and 'session.signature...' is set: a process apart reads no signatures")
+    def __init__(self, source: ModelSource, options: SessionOptions, keywords: Mapping[str, Any]) -> None:
+        self.source, self.options, self._keywords = source, options, dict(keywords)
+        self.profile = _Profile(source.profile.start_ns) if source.profile is not None else None
+        self.may_fall_back = bool(keywords.get("enable_fallback", True))
+        self._process: Process | None = None
+        self._reader: Any = None
+        self._providing: tuple[Any, Any] = (None, None)
 
-    def _create(self, providers: Any, provider_options: Any) -> None:
-        """Start the process, and make the session there; sets no attribute before that has succeeded."""
-        options, old = self._sess_options, self.__dict__.get("_process")
+    def create(self, providers: Any, provider_options: Any) -> None:
+        """Start the process, and make the session there; nothing changes before that has succeeded."""
+        options, source, old = self.options, self.source, self._process
         _check(options, providers)
-        if hasattr(self._source, "SerializeToString"):
-            self._source = self._source.SerializeToString()
-        self._check_source()  # type: ignore[attr-defined]
+        if hasattr(source.given, "SerializeToString"):
+            source.given = source.given.SerializeToString()
+        source.check_unchanged()
         process, told = self._begun(providers, provider_options)
         try:
             signature = _signature(told)
@@ -123,24 +112,20 @@ class _Apart:
             raise ProcessEnded(f"the session's process said what is no model's signature ({error!r}), and was ended") from error
         get_logger("intarsia").info("the session's process has given up: %s", visible_lines(held) or "nothing")
         self._process, self._providing = process, (providers, provider_options)
-        self._signature, self._reader = signature, FeedReader(signature.inputs)
-        self._inputs_meta, self._outputs_meta, self._overridable_meta = inputs, outputs, overridable
-        self._output_names = [v.name for v in signature.outputs]
-        self._model = _Model(tuple(v.name for v in signature.inputs), tuple(self._output_names))
+        self.signature, self._reader = signature, FeedReader(signature.inputs)
+        self.inputs_meta, self.outputs_meta, self.overridable_meta = inputs, outputs, overridable
+        self.output_names = [v.name for v in signature.outputs]
+        self.bindable = frozenset(v.name for v in (*signature.inputs, *signature.overridable))
+        self.model = _Model(tuple(v.name for v in signature.inputs), tuple(self.output_names))
         self._sparse = frozenset(v.name for v in signature.outputs if isinstance(v.type, SparseTensorType))
-        self._providers, self._option_texts = listed, texts
-        self._variants, self._by_size, self._auto, self._guard, self._tells = {}, None, None, "", False
-        self._trips = None  # they are counted there
-        self._log, self._watched, self._patience, self._lock = logger, True, 0, threading.Lock()
-        if self._profile is not None and not isinstance(self._profile, _Profile):
-            self._profile = _Profile(self._profile.start_ns)
+        self.providers, self._option_texts = listed, texts
         if old is not None:
             old.close()
 
     def _begun(self, providers: Any, provider_options: Any) -> tuple[Process, dict[str, Any]]:
         """A process that has the session, and what it says of the model."""
-        options, source = self._sess_options, self._source
-        arguments = (_options_there(options), providers, provider_options, self._arguments[2])
+        options, source = self.options, self.source.given
+        arguments = (_options_there(options), providers, provider_options, self._keywords)
         try:
             data = [np.frombuffer(pickle.dumps(arguments), np.uint8)]
         except Exception as error:
@@ -173,45 +158,82 @@ class _Apart:
         if self._process is None:
             raise Fail("the session is closed: make a new InferenceSession")
         if not self._process.is_ours:
-            self._check_source()  # type: ignore[attr-defined]
+            self.source.check_unchanged()
             self._process, _ = self._begun(*self._providing)
         return self._process
 
     def _ask(self, question: dict[str, Any], doing: str) -> dict[str, Any]:
-        seconds = float(limit(self._sess_options, SECONDS))
-        most = limit(self._sess_options, OUTPUT) << 20
+        seconds = float(limit(self.options, SECONDS))
+        most = limit(self.options, OUTPUT) << 20
         answer, _ = self._alive().ask(
             {**question, "seconds": seconds}, (), seconds, lambda: None, doing=doing, most_nbytes=most
         )  # fmt: skip
         return answer
 
-    def _run_some(
-        self, model: Any, inputs: list[Any], output_names: Sequence[str] | None, run: RunContext | None,
-        stay: frozenset[str] = frozenset(),
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Any, run_options: RunOptions | None = None,
+        timeout: float | None = None, framework: str | None = None, taps: Sequence[str] | None = None,
     ) -> list[Any]:  # fmt: skip
-        if isinstance(output_names, str):
-            raise WrongType(f"output_names: expected a list of names, got {output_names!r}; write [{output_names!r}]")
-        wanted = list(output_names or self._output_names)
-        for name in wanted:
-            if not isinstance(name, str):
-                raise WrongType(f"output_names: expected names, got {name!r} ({type(name).__name__})")
-        check_outputs(wanted, self._output_names)
+        """As `InferenceSession.run`."""
+        if taps is not None:
+            self._refuse()
+        if run_options is not None:
+            input_feed, _ = checked_feed(run_options, input_feed, self._reader)
+        inputs, values = self._read(input_feed)
+        if timeout is None:
+            results = self._run(inputs, values, output_names, RunContext.of(run_options))
+        else:
+            with deadline_context(run_options, timeout) as run:
+                results = self._run(inputs, values, output_names, run)
+        return delivered(results, framework, self._sparse, output_names or self.output_names)
+
+    def run_on_devices(
+        self, output_names: Sequence[str], input_feed: Any, run_options: RunOptions | None, stay: frozenset[str]
+    ) -> list[Any]:
+        """`run`: nothing stays in the process."""
+        return self.run(output_names, input_feed, run_options)
+
+    def run_into(self, feed: Mapping[str, Any], targets: Mapping[str, Any]) -> None:
+        """None: `run` makes the outputs."""
+
+    def bound(self, model: Any, inputs: list[np.ndarray], targets: Mapping[str, Any]) -> None:
+        """None: the process has memory of its own."""
+
+    def recovers(self, error: BaseException, model: Any) -> bool:
+        """False: the process has done what could be done about a provider that fails."""
+        return False
+
+    def _read(self, feed: Any) -> tuple[Sequence[str], list[Any]]:
+        """Names of inputs and their values, with those of initializers that the feed overrides."""
+        signature = self.signature
+        given = [v for v in signature.overridable if v.name in feed] if isinstance(feed, Mapping) else []
+        if not given:
+            return self.model.inputs, self._reader.read(feed)
+        values = (*signature.inputs, *given)
+        return [v.name for v in values], FeedReader(values).read(feed)
+
+    def _run(
+        self, inputs: Sequence[str], values: list[Any], output_names: Sequence[str] | None, run: RunContext | None
+    ) -> list[Any]:
+        check_names(output_names or ())
+        wanted = list(output_names or self.output_names)
+        check_outputs(wanted, self.output_names)
         options = run.options if run is not None else None
         timeout = run.timeout if run is not None else None
-        seconds = float(limit(self._sess_options, SECONDS)) if timeout is None else timeout
+        seconds = float(limit(self.options, SECONDS)) if timeout is None else timeout
         check = run.check if run is not None else _nothing
         check()
         start, arrays = time.perf_counter_ns(), list[np.ndarray]()
         try:
-            feed = [[name, packed(value, arrays)] for name, value in zip(model.inputs, inputs, strict=True)]
+            feed = [[name, packed(value, arrays)] for name, value in zip(inputs, values, strict=True)]
         except TypeError as error:
             raise WrongType(f"input_feed: {error}") from error
         question = {
             "do": "run", "names": wanted, "feed": feed, "seconds": seconds,
             "options": {} if options is None else _changed(options), "entries": dict(run.config) if run is not None else {},
         }  # fmt: skip
-        most = limit(self._sess_options, OUTPUT) << 20
-        process, listen = self._alive(), functools.partial(_told, self._sess_options)
+        most = limit(self.options, OUTPUT) << 20
+        process, listen = self._alive(), functools.partial(_told, self.options)
         answer, buffers = process.ask(question, arrays, seconds, check, doing="in a run", listen=listen, most_nbytes=most)
         if sum(b.nbytes for b in buffers) > most:
             raise OutOfMemory(f"the results are larger than the {most:,} bytes that are allowed ({OUTPUT!r})")
@@ -222,22 +244,9 @@ class _Apart:
         except (NotUnderstood, KeyError, TypeError) as error:
             process.close()
             raise ProcessEnded(f"the session's process said what are no results ({error}), and was ended") from error
-        self._note("model_run", start)  # type: ignore[attr-defined]
+        if self.profile is not None:
+            self.profile.add("Session", "model_run", start)
         return results
-
-    def _variant(self, feed: Mapping[str, Any]) -> tuple[Any, FeedReader]:
-        given = self._overridden(feed)  # type: ignore[attr-defined]
-        if not given:
-            return self._model, self._reader
-        if given not in self._variants:
-            values = (*self._signature.inputs, *(v for v in self._signature.overridable if v.name in given))
-            self._variants[given] = _Model(tuple(v.name for v in values), self._model.outputs), FeedReader(values)
-        found: tuple[Any, FeedReader] = self._variants[given]
-        return found
-
-    def _fall_back(self, error: Exception, model: Any) -> NoReturn:
-        """The process has done what could be done about a provider that fails."""
-        raise error
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise NotImplemented(
@@ -245,18 +254,13 @@ class _Apart:
             "session without that entry, of a model that you trust, to look inside"
         )
 
-    _graph = _whole_model = _settled_model = _arena = _compiled = _profiled = _measured = _refuse
-    set_ep_dynamic_options = memory_report = profile = add_hook = release_captured_graph = _refuse
+    graph = whole_model = compile_context = inspection = reports = set_efficient = release_graphs = _refuse
 
-    def _is_watched(self) -> bool:
-        return True
+    def wait_until_compiled(self, timeout: float | None) -> None:
+        """The process's session is compiled."""
 
-    def get_overridable_initializers(self) -> list[NodeArg]:
-        """As `InferenceSession`."""
-        return list(self._overridable_meta)
-
-    def get_provider_options(self) -> dict[str, dict[str, str]]:
-        """As `InferenceSession`."""
+    def option_texts(self) -> dict[str, dict[str, str]]:
+        """As `InferenceSession.get_provider_options`."""
         return {name: dict(texts) for name, texts in self._option_texts.items()}
 
     def explain(self) -> Explanation:
@@ -282,27 +286,26 @@ class _Apart:
 
     def end_profiling(self) -> str:
         """As `InferenceSession`; the process's events are those since it was started last."""
-        if self._profile is None:
+        if self.profile is None:
             return ""
         told = self._ask({"do": "profile"}, "giving its profile")
         try:
-            later = (int(told["start_ns"]) - self._profile.start_ns) / 1e3
-            self._profile.others = tuple({**event, "ts": float(event["ts"]) + later} for event in told["events"])  # type: ignore[attr-defined]
+            later = (int(told["start_ns"]) - self.profile.start_ns) / 1e3
+            self.profile.others = tuple({**event, "ts": float(event["ts"]) + later} for event in told["events"])
         except (KeyError, TypeError, ValueError) as error:
             raise ProcessEnded(f"the session's process said what is no profile ({error!r})") from error
-        return self._profile.save(self._sess_options.profile_file_prefix)
+        return self.profile.save(self.options.profile_file_prefix)
 
     def close(self) -> None:
         """As `InferenceSession`; the process ends."""
-        process = self.__dict__.get("_process")
-        if process is not None:
-            process.close()
+        if self._process is not None:
+            self._process.close()
         self._process = None
-        super().close()  # type: ignore[misc]
+        self.model = self._reader = Closed()
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        reduced: tuple[Any, tuple[Any, ...]] = super().__reduce__()  # type: ignore[assignment]
-        return reduced[0], (self._kind, *reduced[1][1:])
+    @property
+    def closed(self) -> bool:
+        return isinstance(self.model, Closed)
 
 
 def _nothing() -> None:
@@ -358,7 +361,7 @@ def _told(options: SessionOptions, said: Any) -> None:
     if kind == "log":
         get_logger(name if name.partition(".")[0] == "intarsia" else "intarsia").log(level, "%s", text)
     elif kind == "warning":
-        warnings.warn(text, ProviderWarning, stacklevel=2)
+        warn(text)
     elif options.progress_callback is not None and options.progress_callback(point) is False:
         raise ModelLoadCanceled("making the session was stopped: the progress callback returned False")
 
