@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from intarsia.graph.dims import Atom, Dim, Expr, Shape, broadcast_sizes, format_shape, opaque
 
@@ -31,7 +31,7 @@ def broadcast_dim(a: Dim, b: Dim) -> Dim:
 def _broadcast_symbolic(a: Dim, b: Dim) -> Dim:
     """Nested broadcasts made flat. Where d faces min(d, c) and they broadcast, the result is d: both are d, or both 1."""
     parts = dict.fromkeys((*_broadcast_parts(a), *_broadcast_parts(b)))
-    kept = [p for p in parts if not any(_is_bounded(p, other) for other in parts if other != p)]
+    kept = [p for p in parts if not _is_bounded(p, parts)]
     return kept[0] if len(kept) == 1 else opaque("broadcast", *kept)
 
 
@@ -48,14 +48,14 @@ def _broadcast_parts(d: Dim) -> tuple[Dim, ...]:
     return atom.args if atom is not None and atom.name == "broadcast" else (d,)
 
 
-def _is_bounded(d: Dim, other: Dim) -> bool:
-    """Whether `d` is min(other, c) for a number c of at least 1."""
+def _is_bounded(d: Dim, others: Collection[Dim]) -> bool:
+    """Whether `d` is min(other, c) for another one of `others` and a number c of at least 1."""
     atom = _single_atom(d)
-    return (
-        atom is not None
-        and atom.name == "min"
-        and other in atom.args
-        and all(a == other or isinstance(a, int) and a >= 1 for a in atom.args)
+    if atom is None or atom.name != "min":
+        return False
+    return any(
+        other != d and other in others and all(a == other or isinstance(a, int) and a >= 1 for a in atom.args)
+        for other in atom.args
     )
 
 

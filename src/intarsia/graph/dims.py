@@ -22,6 +22,7 @@ Shape = tuple[Dim, ...]
 
 _fresh = itertools.count()
 _MOST_TERMS, _MOST_POWER = 1 << 17, 64  # of a product: a chain of nodes that square a size doubles them each time
+_REJOINED_TERMS = 32  # of a sum in which the two parts of a cut are looked for: their pairs are its square
 _TEXT_LIMIT = 240  # characters: operations on operations on ... would have texts that grow exponentially
 
 
@@ -265,7 +266,7 @@ def _sum(a: Dim, b: Dim, factor: int = 1) -> Dim:
 
 def _rejoined(d: Dim) -> Dim:
     """`d` without what a cut of an axis at k leaves: max(a - k, 0) + min(a, k) is a, and a - max(a - k, 0) is min(a, k)."""
-    if not isinstance(d, Expr) or len(d.terms) < 2:
+    if not isinstance(d, Expr) or not 2 <= len(d.terms) <= _REJOINED_TERMS:
         return d
     for mono, coeff in d.terms.items():
         if len(mono) != 1 or mono[0][1] != 1 or mono[0][0].name != "max" or mono[0][0].args[-1] != 0:

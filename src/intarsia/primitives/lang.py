@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from intarsia import progress
 from intarsia.graph.broadcasting import broadcast_shapes
 from intarsia.graph.dims import Dim, Expr, Shape, floordiv, format_shape, is_nonnegative, product
 from intarsia.graph.dtypes import DType
@@ -40,6 +41,7 @@ class Tensor:
     __slots__ = ("_order", "args", "attrs", "dtype", "prim", "shape")
 
     def __init__(self, prim: str, args: tuple[Tensor, ...], attrs: tuple[Any, ...], dtype: DType, shape: Shape) -> None:
+        progress.check()
         rank = len(shape)
         if rank > MOST_AXES:  # NumPy says so nearly everywhere; its `take` writes behind a table
             raise DefinitionError(f"a tensor would have {rank} axes; expected at most {MOST_AXES}, as NumPy's functions do")
@@ -385,6 +387,7 @@ def concat(xs: Sequence[Tensor], axis: int) -> Tensor:
                 shape[i] = e
             elif i != axis and isinstance(d, int) and isinstance(e, int) and d != e:
                 raise DefinitionError(f"concatenated tensors differ on axis {i}: " + ", ".join(map(repr, xs)))
+        progress.check()
         total = x.shape[axis] + total
     shape[axis] = total
     for x in xs:

@@ -30,7 +30,6 @@ from intarsia.primitives.requirements import Requirement, collected
 VALUE_LIMIT = 256  # integer tensors of at most this many elements are followed symbolically
 FLOAT_LIMIT = 16  # the same for float constants (Resize's scales)
 _MOST_SIZE = 1 << 63
-_CHECKED = 64  # nodes, after which the making of a session may be stopped
 _OF_NUMBERS = FOLLOWED | {"QuantizeLinear", "DequantizeLinear"}
 _INTEGERS = (DType.INT64, DType.INT32, DType.BOOL, DType.UINT8)
 _FLOATS = (DType.FLOAT, DType.DOUBLE)
@@ -118,9 +117,8 @@ def infer(
         limit = VALUE_LIMIT if constant.dtype in _INTEGERS else FLOAT_LIMIT if constant.dtype in _FLOATS else -1
         if constant.size <= limit:
             result.values[name] = constant.numpy().astype(object)
-    for i, node in enumerate(result.graph.nodes):
-        if not i % _CHECKED:
-            progress.check()
+    for node in result.graph.nodes:
+        progress.check()
         try:
             infer_node(result, node, registry, strict)
         except IntarsiaError as error:

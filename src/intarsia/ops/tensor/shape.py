@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from intarsia import progress
 from intarsia.graph.axes import reshape_dims
 from intarsia.graph.broadcasting import broadcast_shapes
 from intarsia.graph.dims import Dim, Expr, dim_max, dim_min, floordiv, format_shape, mod, product
@@ -170,13 +171,13 @@ def _parts(x: Tensor, axis: int, sizes: Sequence[Dim], outputs: int) -> tuple[Te
     total: Dim = 0
     starts: list[Dim] = []
     for size in sizes:
+        progress.check()
         starts.append(total)
         total = total + size
-    k.require_equal(
-        x.shape[axis], total, f"split sizes {format_shape(sizes)} do not add up to the {x.shape[axis]} of axis {axis}"
-    )
+    told = format_shape(sizes)
+    k.require_equal(x.shape[axis], total, f"split sizes {told} do not add up to the {x.shape[axis]} of axis {axis}")
     for size in sizes:
-        k.require_least(size, 0, f"split sizes must not be negative, got {format_shape(sizes)}: one")
+        k.require_least(size, 0, f"split sizes must not be negative, got {told}: one")
     if len(sizes) != outputs:
         raise k.DefinitionError(f"{len(sizes)} parts for {outputs} outputs: split must have a size for each output")
     if total != x.shape[axis]:
@@ -194,13 +195,14 @@ def _equal_sizes(extent: Dim, count: int) -> list[Dim]:
     return [floordiv(extent, count)] * count
 
 
-def _chunk_sizes(extent: Dim, count: int) -> list[Dim]:
-    """Equal chunks, of which the last is smaller where `extent` does not divide."""
+def _chunks(x: Tensor, axis: int, count: int) -> tuple[Tensor, ...]:
+    """Equal parts, of which the last is smaller where the axis does not divide."""
+    extent = x.shape[axis]
     if mod(extent, count) == 0:
-        return _equal_sizes(extent, count)
+        return _parts(x, axis, _equal_sizes(extent, count), count)
     chunk = floordiv(extent + (count - 1), count)
     starts = [dim_min(chunk * i, extent) for i in range(count)]
-    return [dim_max(dim_min(chunk, extent - start), 0) for start in starts]
+    return tuple(_part(x, axis, start, dim_max(dim_min(chunk, extent - start), 0)) for start in starts)
 
 
 @op("Split", 1, values=("split_input",))
@@ -241,7 +243,7 @@ def split_chunks(
         return _parts(input, at, dims(split), node.outputs)
     if num_outputs not in (None, node.outputs):
         raise k.DefinitionError(f"num_outputs is {num_outputs}; the node has {node.outputs} outputs")
-    return _parts(input, at, _chunk_sizes(input.shape[at], node.outputs), node.outputs)
+    return _chunks(input, at, node.outputs)
 
 
 def _check_blocks(x: Tensor, blocksize: int, mode: str) -> None:
