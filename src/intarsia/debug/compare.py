@@ -164,12 +164,12 @@ def compare_providers(
     if isinstance(providers, str) or len(providers) != 2:
         raise InvalidArgument(f"compare_providers: expected two providers, got {providers!r}")
     search = _Search(model, providers, feed, rtol, atol)
-    labels = tuple(map(_label, providers))
+    labels = _label(providers[0]), _label(providers[1])
     outputs = search.outputs()
     computed = [d for d in outputs if d.value in search.order]
     if not computed:
-        return Comparison(labels, outputs)  # type: ignore[arg-type]
+        return Comparison(labels, outputs)
     name, found, fused = search.first(min(computed, key=lambda d: search.order[d.value]).value)
     node = search.values[name]
     count = 2 + 2 * len(search.known)
-    return Comparison(labels, outputs, node.name or name, node.qualified_op, found, fused, count)  # type: ignore[arg-type]
+    return Comparison(labels, outputs, node.name or name, node.qualified_op, found, fused, count)

@@ -19,7 +19,7 @@ import numpy as np
 
 from intarsia.ep.arena import Arena
 from intarsia.errors import NodeFailed
-from intarsia.graph.dims import Atom, Dim, Expr, evaluate, product
+from intarsia.graph.dims import Atom, Dim, Expr, evaluate, numbers_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.machine import fork_safety
@@ -177,7 +177,7 @@ class Segment:
         """Bytes of the arena's buffers that are as large for any sizes: scratch memory that steps share."""
         elsewhere = {*self.externals, *self.constants}
         fixed = [b for name, b in self.buffers.items() if name not in elsewhere and all(type(d) is int for d in b.shape)]
-        return sum(math.prod(b.shape) * b.dtype.numpy.itemsize for b in fixed)  # type: ignore[misc] # they are numbers
+        return sum(math.prod(numbers_of(b.shape)) * b.dtype.numpy.itemsize for b in fixed)
 
     def allow(self, allowed: SideBySide) -> None:
         """Say what the session allows; frames that others share with it are made for what they allow."""

@@ -52,7 +52,7 @@ def step_kernel(dialect: Dialect, writes: Sequence[Write]) -> Kernel:
         if w.in_place:
             v.aliases[w.in_place] = out
     block = _flat(v, "i", THREADS, total, v.top)
-    at = _coordinates(v, "i", shape, block)  # type: ignore[arg-type]
+    at = _coordinates(v, "i", shape, block)
     values = [v.value(w.root, at, block) for w in writes]
     for w, out, value in zip(writes, outputs, values, strict=True):
         place = "i"

@@ -22,7 +22,7 @@ from intarsia.codegen.clike.writer import Block
 from intarsia.codegen.loops.collapse_axes import collapse
 from intarsia.codegen.loops.element_values import stripped
 from intarsia.codegen.loops.index_expr import Index, linear, operand_indices, regroup
-from intarsia.graph.dims import product
+from intarsia.graph.dims import Dim, number_of, product
 from intarsia.lazy_dataclass import dataclass
 from intarsia.primitives.lang import Tensor, walk
 
@@ -73,10 +73,9 @@ def _finished(v: Values, groups: tuple[int, int, int], threads: int, updates: bo
     )  # fmt: skip
 
 
-def _extent(*shape: object) -> int:
-    total = product(shape)  # type: ignore[arg-type]
-    assert isinstance(total, int), "sizes are numbers where kernels are printed"
-    return total
+def _extent(*shape: Dim) -> int:
+    """Elements of a tensor: sizes are numbers where kernels are printed."""
+    return number_of(product(shape))
 
 
 def _grid(dialect: Dialect, groups: int) -> tuple[int, int, int]:
@@ -97,7 +96,7 @@ def _flat(v: Values, name: str, threads: int, total: int, block: Block) -> Block
     return inner
 
 
-def _coordinates(v: Values, flat: str, shape: Sequence[int], block: Block) -> list[Index]:
+def _coordinates(v: Values, flat: str, shape: Sequence[Dim], block: Block) -> list[Index]:
     """Indices into `shape` of the element number `flat`."""
     at = regroup([("v", flat)], [_extent(*shape)], shape)
     block.memo["index", linear(at, shape)] = flat
@@ -115,7 +114,7 @@ def map_kernel(dialect: Dialect, roots: Sequence[Tensor]) -> Kernel:
     words = -(-total // many)
     block = _flat(v, "i" if many == 1 else "w", THREADS, words, v.top)
     if many == 1:
-        at = _coordinates(v, "i", shape, block)  # type: ignore[arg-type]
+        at = _coordinates(v, "i", shape, block)
         for root, out in zip(roots, outputs, strict=True):
             v.store(out, root.dtype, "i", v.value(root, at, block), block)
     else:
@@ -131,7 +130,7 @@ def _packed_word(v: Values, root: Tensor, out: str, many: int, total: int, block
     inner = Block(block, ("i",))
     last = v.number(total - 1)
     inner.write(v.dialect.variable("i", Kind.I32, f"(w * {many} + e)"), f"if (i > {last}) {{ i = {last}; }}")
-    at = _coordinates(v, "i", root.shape, inner)  # type: ignore[arg-type]
+    at = _coordinates(v, "i", root.shape, inner)
     bits = e.to_bits(v.value(root, at, inner), root.dtype, inner)
     inner.write(f"{word} = {word} | ({bits} << {v.dialect.shift(f'(e * {width})', Kind.I32)});")
     block.nest(v.dialect.loop("e", "0", str(many)), inner)

@@ -39,7 +39,7 @@ from intarsia.codegen.clike.vendor_libraries.strided_views import view_of
 from intarsia.codegen.loops.element_values import stripped
 from intarsia.codegen.loops.index_expr import ELEMENTWISE
 from intarsia.codegen.loops.split_argreduce import in_reductions
-from intarsia.graph.dims import number_of, product
+from intarsia.graph.dims import Dim, number_of, numbers_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.primitives import lang as k
@@ -302,7 +302,7 @@ class Cut:
             return found if turned or stripped(found).prim == "input" else self.store(found)
         turned = turned and not name
         name = name or f"%{len(self.stored)}"
-        shape = _numbers(t.shape)
+        shape = numbers_of(t.shape)
         self.stored[name] = (t.dtype, shape)
         if self.libraries is not None and (between := range_of(root, self.ranges)) is not None:
             self.ranges[name] = between
@@ -447,14 +447,14 @@ class Cut:
         (source,) = {x.attrs[0] for x in walk([t]) if x.prim == "input"}
         name = f"{source}%{what}"
         self.prepared[name] = t
-        self.stored[name] = (t.dtype, _numbers(t.shape))
+        self.stored[name] = (t.dtype, numbers_of(t.shape))
         return Tensor("input", (), (name,), t.dtype, t.shape)
 
-    def _room(self, dtype: DType, shape: Sequence[object]) -> Tensor:
+    def _room(self, dtype: DType, shape: Sequence[Dim]) -> Tensor:
         """A value whose memory launches to come write."""
         name = f"%{len(self.stored)}"
-        self.stored[name] = (dtype, _numbers(shape))
-        return Tensor("input", (), (name,), dtype, tuple(shape))  # type: ignore[arg-type]
+        self.stored[name] = (dtype, numbers_of(shape))
+        return Tensor("input", (), (name,), dtype, tuple(shape))
 
     def _add(self, kernel: Kernel, writes: tuple[str, ...], schedule: str) -> None:
         if self.choice is None and self.declined:
@@ -466,7 +466,7 @@ class Cut:
 def _in_runs(t: Tensor, x: Tensor) -> Tensor | None:
     """A scan of long lines, of which there are few, as scans of runs and of their totals; None where a line is a thread's."""
     op, axis, exclusive, reverse = t.attrs
-    sizes = _numbers(t.shape)
+    sizes = numbers_of(t.shape)
     length = sizes[axis]
     if length < _LONG_LINE or int(np.prod(sizes)) // length >= _MANY_LINES or KINDS[t.dtype] is Kind.BOOL:
         return None
@@ -544,8 +544,3 @@ def _map_fits(t: Tensor) -> bool:
         if (nested or needed < total) and total * terms > _SMALL:
             return False
     return True
-
-
-def _numbers(shape: Sequence[object]) -> tuple[int, ...]:
-    assert all(isinstance(d, int) for d in shape), shape
-    return tuple(shape)  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from intarsia.codegen.clike.writer import Block
 from intarsia.codegen.loops.element_values import stripped
 from intarsia.codegen.loops.index_expr import Index, linear, regroup
 from intarsia.codegen.winograd_transforms import OUTPUTS, filter_matrix, of_input, of_sums
+from intarsia.graph.dims import numbers_of
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.primitives import lang as k
@@ -83,7 +84,8 @@ def chosen(cut: Cut, dot: Tensor) -> Filtering | None:
     best, least = None, _direct_cost(cut.dialect, window)
     for outputs in OUTPUTS:
         made = Filtering(window, outputs)
-        if made.side**2 * made.tiles * max(window.x.shape[1], window.w.shape[0]) * 4 > cut.dialect.limits.binding_nbytes:  # type: ignore[type-var,operator]
+        rows = max(numbers_of((window.x.shape[1], window.w.shape[0])))
+        if made.side**2 * made.tiles * rows * 4 > cut.dialect.limits.binding_nbytes:
             continue
         cost = _cost(cut.dialect, made)
         if cost < least:

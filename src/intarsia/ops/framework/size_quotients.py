@@ -49,7 +49,7 @@ def follow(node: Node, whole: bool, values: Mapping[str, np.ndarray], ratios: Ma
         return _of_one(node.op_type, given[0], whole)
     if len(given) != 2 or given[0] is None or given[1] is None or whole:
         return None
-    return _of_two(node.op_type, *given)  # type: ignore[arg-type]
+    return _of_two(node.op_type, given[0], given[1])
 
 
 def _operand(name: str, values: Mapping[str, np.ndarray], ratios: Mapping[str, Ratio]) -> Ratio | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from intarsia.graph.dims import Dim, dim_max, floordiv, product
+from intarsia.graph.dims import Dim, dim_max, floordiv, numbers_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.ops.framework.operands import HALF, widened
 from intarsia.ops.framework.registry import op
@@ -266,4 +266,4 @@ def known_sizes(name: str, values: Sequence[Dim]) -> list[int]:
     """Elements of an input that have to be numbers, not names of sizes."""
     if not all(isinstance(v, int) for v in values):
         raise k.SymbolicValueError(f"its input {name!r} has to be known, got {list(values)}")
-    return [int(v) for v in values]  # type: ignore[arg-type]
+    return list(numbers_of(values))

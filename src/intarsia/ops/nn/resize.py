@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, Expr, product, scaled
+from intarsia.graph.dims import Dim, Expr, numbers_of, product, scaled
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.registry import op
@@ -217,9 +217,9 @@ def _sized_axes(x: k.Tensor, axes: Sequence[int], sizes: Sequence[Dim], policy: 
             raise k.DefinitionError(
                 f"keep_aspect_ratio_policy {policy} needs axes that have elements; their sizes are {lengths}"
             )
-        ratios = [Fraction(int(s), int(d)) for s, d in zip(sizes, lengths, strict=True)]  # type: ignore[arg-type]
+        ratios = [Fraction(s, d) for s, d in zip(numbers_of(sizes), numbers_of(lengths), strict=True)]
         scale = min(ratios) if policy == "not_larger" else max(ratios)
-        out = [math.floor(scale * int(d) + Fraction(1, 2)) for d in lengths]  # type: ignore[arg-type]
+        out = [math.floor(scale * d + Fraction(1, 2)) for d in numbers_of(lengths)]
     plan = []
     for i, axis in enumerate(axes):
         start, end = (roi[i], roi[len(axes) + i]) if roi is not None else (0.0, 1.0)

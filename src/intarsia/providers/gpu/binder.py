@@ -19,7 +19,7 @@ from intarsia.device.gpu import Gpu, Slice, aligned
 from intarsia.device.graphs import USE, Graphs
 from intarsia.device.libraries import NotOfferedError
 from intarsia.errors import EPFail, InvalidGraph, OutOfMemory
-from intarsia.graph.dims import Expr
+from intarsia.graph.dims import Expr, numbers_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
 from intarsia.lazy_dataclass import dataclass
@@ -158,7 +158,7 @@ class Work:
 
     def filled(self, value: Tensor) -> Tensor:
         """A value of its own memory that starts as a copy of `value`, and may be overwritten."""
-        room = self.room(value.dtype, value.shape)  # type: ignore[arg-type]
+        room = self.room(value.dtype, numbers_of(value.shape))
         self.fill(room, value)
         return room
 
@@ -317,7 +317,7 @@ class Scope:
 
     def counted(self, value: Tensor) -> Tensor:
         """The same, if kernels can count its elements."""
-        if math.prod(value.shape) > _MOST_ELEMENTS:  # type: ignore[operator]
+        if math.prod(numbers_of(value.shape)) > _MOST_ELEMENTS:
             what = f"{self.cut.node or 'an input'} has a value {value.dtype.onnx_name}{list(value.shape)}"
             raise OutOfMemory(
                 f"{self.work.gpu.device}: {what}; kernels count at most {_MOST_ELEMENTS:,} elements: use a smaller batch or a "

@@ -16,7 +16,7 @@ import numpy as np
 from intarsia.codegen.clike.loop_steps import Write, row
 from intarsia.codegen.clike.split_into_kernels import wide_type
 from intarsia.errors import EPFail, IntarsiaError
-from intarsia.graph.dims import number_of, product
+from intarsia.graph.dims import number_of, numbers_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops.control import trip_type
@@ -82,7 +82,7 @@ def lower_if(scope: Scope, node: Node) -> None:
             region.middle = len(scope.cut.jobs)
         values = _lowered(scope, node.attributes[name], [], f"{node.outputs[0]}.{name}")
         if not i:
-            rooms = [scope.work.room(v.dtype, v.shape) for v in values]  # type: ignore[arg-type]
+            rooms = [scope.work.room(v.dtype, numbers_of(v.shape)) for v in values]
         for room, value in zip(rooms, values, strict=True):
             if room.shape != value.shape:
                 shapes = f"{list(room.shape)} and {list(value.shape)}"
@@ -174,7 +174,7 @@ def _repeated(scope: Scope, node: Node, body: Graph, trips: int, given: str, ask
     rows = [inner.value(n) for n in names[1 + len(states) :]]
     if rows and (trips == NO_LIMIT or region.condition):
         raise EPFail(f"{cut.node} cannot run on {work.gpu.device}: how many rows it stacks is known only at run time")
-    stacks = [Stack(work, r.dtype, r.shape, region.count) for r in rows]  # type: ignore[arg-type]
+    stacks = [Stack(work, r.dtype, numbers_of(r.shape), region.count) for r in rows]
     for stack, value in zip(stacks, rows, strict=True):
         stack.put(value, counter)
     _carry(work, states, [inner.value(n) for n in names[1 : 1 + len(states)]])
@@ -221,7 +221,7 @@ def _written_out(scope: Scope, node: Node, body: Graph, trips: int) -> None:
         kinds = [probe[v.name] for v in body.outputs[1 + len(states) :]]
         stacks = [Stack(work, t.dtype, t.shape, 0) for t in kinds]  # type: ignore[union-attr, arg-type]
     else:
-        stacks = [Stack(work, t.dtype, t.shape, len(collected)) for t in collected[0]]  # type: ignore[arg-type]
+        stacks = [Stack(work, t.dtype, numbers_of(t.shape), len(collected)) for t in collected[0]]
     for i, values in enumerate(collected):
         for stack, value in zip(stacks, values, strict=True):
             stack.put(value, number=i)
@@ -232,7 +232,7 @@ def _written_out(scope: Scope, node: Node, body: Graph, trips: int) -> None:
 
 
 def _trip(body: Graph, i: int) -> np.ndarray:
-    return np.full(trip_type(body).shape or (), i, np.int64)  # type: ignore[arg-type]
+    return np.full(numbers_of(trip_type(body).shape or ()), i, np.int64)
 
 
 def _lowered_or_known(
@@ -301,7 +301,7 @@ def _scanned(
     inner = scope.inner(body, [*states, *rows], f"{node.outputs[0]}.{tag}")
     inner.lower()
     values = [inner.value(n) for n in body.output_names()]
-    stacks = [Stack(work, v.dtype, v.shape, steps) for v in values[len(states) :]]  # type: ignore[arg-type]
+    stacks = [Stack(work, v.dtype, numbers_of(v.shape), steps) for v in values[len(states) :]]
     for stack, value, back in zip(stacks, values[len(states) :], flipped, strict=True):
         stack.put(value, reverse if back else counter)
     for state, value in zip(states, values, strict=False):

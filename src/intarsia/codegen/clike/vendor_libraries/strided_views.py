@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from intarsia.graph.dims import numbers_of
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.primitives.lang import Tensor
@@ -115,5 +116,4 @@ def unwidened(t: Tensor) -> Tensor:
 
 
 def _sizes(t: Tensor) -> tuple[int, ...]:
-    assert all(isinstance(d, int) for d in t.shape), t
-    return tuple(t.shape)  # type: ignore[arg-type]
+    return numbers_of(t.shape)

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from intarsia.codegen.llvm.target import Target
-from intarsia.graph.dims import Dim, is_static, product
+from intarsia.graph.dims import Dim, is_static, number_of, numbers_of, product
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.primitives import lang as k
@@ -78,7 +78,7 @@ class Convolution(Filtered):
         """[filters, channels of a group, *kernel]."""
         weights = self.types[1]
         assert weights is not None and weights.shape is not None
-        return tuple(int(d) for d in weights.shape)  # type: ignore[arg-type]
+        return numbers_of(weights.shape)
 
     @cached_property
     def kernel(self) -> tuple[int, ...]:
@@ -129,7 +129,7 @@ class Convolution(Filtered):
     def schedule_key(self, env: LoweringEnv) -> str | None:
         if not is_static((*(self.data.shape or ()), *(self.output.shape or ()))):
             return None
-        shape = self.geometry(self.kernel).at(int)  # type: ignore[arg-type]
+        shape = self.geometry(self.kernel).at(number_of)
         return f"conv {self.data.dtype.name} {env.options_of(self).arithmetic} {shape}"
 
     def candidates(self, env: LoweringEnv) -> Candidates | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -254,9 +254,9 @@ class BlockMatMul(MatMul):
         return pack_blocks(words, factors, zeros, depth, form, tile)
 
 
-def whole_blocks(attributes: Mapping[str, object]) -> bool:
+def whole_blocks(attributes: Mapping[str, Any]) -> bool:
     """Whether the blocks of MatMulBnb4's weights lie along K and fill it."""
-    depth, size = int(attributes["K"]), int(attributes["block_size"])  # type: ignore[call-overload]
+    depth, size = int(attributes["K"]), int(attributes["block_size"])
     return bool(attributes.get("transB", 1)) and size > 0 and size % 8 == 0 and depth % size == 0
 
 

@@ -73,7 +73,7 @@ def parts_of(
         return None
     if any(name and name not in inference.graph.constants for name in (names[_B], names[_P])):
         return None
-    if any(name and (types[i] is None or types[i].shape is None) for i, name in enumerate(names)):  # type: ignore[union-attr]
+    if any(name and (kind is None or kind.shape is None) for name, kind in zip(names, types, strict=False)):
         return None
     spec = _spec(node, x.dtype, bool(names[_P]))
     known = all(isinstance(n, TensorType) and n.shape is not None for n in map(inference.types.get, filter(None, node.outputs)))

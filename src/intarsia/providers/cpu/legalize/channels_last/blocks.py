@@ -116,11 +116,11 @@ class Blocks(ChannelsLastTwins):
             return False
         size, (output,) = int(node.attributes["blocksize"]), node.outputs
         parts, mixed, twin = (self.name(output) for _ in range(3))
-        channels, height, width = after[1:]
+        channels, height, width = numbers_of(after[1:])
         block = (0, height, size, width, size, channels // size**2)
-        self._reshaped(node, self.twin[node.inputs[0]], parts, block)  # type: ignore[arg-type]
+        self._reshaped(node, self.twin[node.inputs[0]], parts, block)
         self._append("Transpose", [parts], mixed, perm=[0, 1, 3, 2, 4, 5])
-        self._reshaped(node, mixed, twin, (0, height, width, channels))  # type: ignore[arg-type]
+        self._reshaped(node, mixed, twin, (0, height, width, channels))
         self.replace(output, twin)
         return True
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import Dim
+from intarsia.graph.dims import Dim, numbers_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops.framework.infer import Inference
@@ -328,7 +328,7 @@ class _Rewrite(Blocks):
         if len(before) < 3 or len(after) < 3 or after[:2] != before[:2] or not isinstance(after[1], int):
             return None
         if all(isinstance(d, int) for d in after[2:]):
-            return (0, *after[2:], after[1])  # type: ignore[arg-type]
+            return (0, *numbers_of(after[2:]), after[1])
         given = self.graph.constants.get(node.inputs[1])
         if given is not None:
             sizes = [d if isinstance(d, int) else int(g) for d, g in zip(after, given.numpy().reshape(-1), strict=True)]
@@ -349,9 +349,9 @@ class _Rewrite(Blocks):
             return False
         (output,) = joined.outputs
         parts, mixed, twin = (self.name(output) for _ in range(3))
-        self._reshaped(node, self.twin[node.inputs[0]], parts, (0, *before[2:], *after[1:3]))  # type: ignore[arg-type]
+        self._reshaped(node, self.twin[node.inputs[0]], parts, (0, *numbers_of((*before[2:], *after[1:3]))))
         self._append("Transpose", [parts], mixed, perm=[*range(rank - 1), rank, rank - 1])
-        self._reshaped(joined, mixed, twin, (0, *before[2:], before[1]))  # type: ignore[arg-type]
+        self._reshaped(joined, mixed, twin, (0, *numbers_of(before[2:]), before[1]))
         self.replace(output, twin)
         self.done |= {exchange.outputs[0], output}
         return True

@@ -62,8 +62,9 @@ class ChannelsLastTwins(TwinRewriter):
             self._append("Gather", [shape, order], made, axis=0)
         else:
             made = self.constant(node.outputs[0], np.array(shape, np.int64))
-        common = {"name": f"{output} (Reshape)", "origin": node.origin}
-        self.nodes.append(Node("Reshape", [source, made], [output], {}, version=14, **common))  # type: ignore[arg-type]
+        self.nodes.append(
+            Node("Reshape", [source, made], [output], {}, version=14, name=f"{output} (Reshape)", origin=node.origin)
+        )
 
     def _ints(self, node: Node, index: int, attribute: str) -> list[int] | None:
         if attribute in node.attributes:

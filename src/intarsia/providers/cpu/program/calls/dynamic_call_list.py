@@ -95,10 +95,10 @@ class SizedLine:
                 None, None, apart(self.program, unit), reads, writes, views, (), self._learned(written, executable), symbols
             )
         bound, segment = (unit, None) if isinstance(unit, BoundSegment) else (None, unit)
-        names = bound.segment if bound is not None else unit  # type: ignore[assignment]
-        reads, writes = tuple(map(self._place, names.inputs)), tuple(map(self._place, names.outputs))  # type: ignore[attr-defined]
-        asked = wanted(executable, names)  # type: ignore[arg-type]
-        return SizedCall(bound, segment, None, reads, writes, (), asked, self._learned(names.outputs, executable), symbols)  # type: ignore[attr-defined]
+        form = unit.segment if isinstance(unit, BoundSegment) else unit
+        reads, writes = tuple(map(self._place, form.inputs)), tuple(map(self._place, form.outputs))
+        asked = wanted(executable, form)
+        return SizedCall(bound, segment, None, reads, writes, (), asked, self._learned(form.outputs, executable), symbols)
 
     def _learned(self, names: Sequence[str], executable: Executable) -> tuple[Learned, ...]:
         found = tuple(Learned(self._places[n], tuple(executable.learned[n])) for n in names if n in executable.learned)
