@@ -245,7 +245,7 @@ def _run(case: Case, compiled: Any, reference: Any, run: Run, number: int, where
 
 
 def _again(value: Any, stepped: bool) -> Any:
-    """An equal value in new memory. `stepped`: every second element of an axis of twice the size."""
+    """An equal value in new memory. `blocked_k_microkernel`: every second element of an axis of twice the size."""
     if isinstance(value, list):
         return [_again(v, stepped) for v in value]
     if not isinstance(value, np.ndarray):

@@ -391,7 +391,7 @@ class Gpu:
 @dataclass(frozen=True)
 class GpuTransfer(DataTransfer):
     """Copies between the host and a `Gpu`. Elements lie on the device as NumPy has them; those of four bits and fewer side by
-    side (`kinds.SEVERAL_IN_A_BYTE`)."""
+    side (`storage_types.SEVERAL_IN_A_BYTE`)."""
 
     gpu: Gpu = field(repr=False)
 

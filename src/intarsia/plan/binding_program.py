@@ -43,7 +43,7 @@ class Outline:
         slots, lifetimes: registers of the bytes that the arena must have, and which steps touch them; `arena`, `arena_slots`:
             words and slots.
         works: registers of the two numbers of each step, the larger of which is its work; `scratch`: by step, the register of
-            bytes of scratch memory; `scratch_arguments`, `pieces`: see `call.sliced_words`.
+            bytes of scratch memory; `scratch_arguments`, `pieces`: see `executor_abi.sliced_words`.
         restored: words that are not in the arena and to which something is added.
         groups, grouped: which words are the values of registers; `mixed`: whether something may be added to one of these.
         leased: rows (word, whose address is added); `patches`: rows (word, number of the input or output, offset).

@@ -21,7 +21,7 @@ CACHE_NBYTES = 4 << 20  # of each thread: its own, and what it can count on of t
 _MEMORY, _WEIGHTS = 30e-6, 30e-6  # microseconds for a byte of activations beyond the caches, and of weights read once more
 _STEP = 1.0  # microseconds for each thread that a further part costs a step: barriers, and shares of unequal length
 _CROSSING = 30.0  # microseconds for going from one stretch to another
-_SHARE = 2.0  # microseconds of a share of work (`call.shares`), at the least
+_SHARE = 2.0  # microseconds of a share of work (`executor_abi.shares`), at the least
 _AHEAD = 2.5  # times that of products that fetch ahead
 _LEAST = 0.025  # part of the time that must be spared
 
@@ -57,7 +57,7 @@ class Traffic(NamedTuple):
     Attributes:
         activations, weights: read and written by each step.
         crossing: alive in front of each step and written before; infinite where it is not rows, but used with them.
-        work: `call.shares` of each step.
+        work: `executor_abi.shares` of each step.
     """
 
     activations: np.ndarray

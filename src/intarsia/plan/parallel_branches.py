@@ -47,7 +47,7 @@ def windows(
     steps: Sequence[Step | Jump], constants: Mapping[str, object], serial: Sequence[bool], work: Sequence[float],
     threads: int, allowed: SideBySide,
 ) -> tuple[Window, ...]:  # fmt: skip
-    """Where branches go side by side. `serial`: which steps one thread runs, `work`: `call.shares` of each."""
+    """Where branches go side by side. `serial`: which steps one thread runs, `work`: `executor_abi.shares` of each."""
     most = min(threads, allowed.most or threads)
     if most < 2 or any(isinstance(step, Jump) for step in steps):
         return ()

@@ -341,7 +341,7 @@ class Frame:
         }
 
     def _work_of(self, step: int) -> float:
-        """`call.shares` of a step, for the sizes asked for last."""
+        """`executor_abi.shares` of a step, for the sizes asked for last."""
         registers = self.outline.registers
         found: float = max(_double(_bits(registers[p]))[0] for p in self.outline.works[step])
         return found

@@ -394,7 +394,7 @@ def test_results_are_right(own: Compilers, tmp_path: Path) -> None:
 
 
 def alone(program: str) -> list[str]:
-    """What a Python prints that has `compiler.py`, by this name, and llvmlite, but nothing else of its packages."""
+    """What a Python prints that has `compile_ir.py`, by this name, and llvmlite, but nothing else of its packages."""
     import llvmlite
 
     start = (

@@ -116,7 +116,7 @@ ATTENTION: dict[str, dict[str, Any]] = {
     "one query and padding": {"queries": 1, "keys": 512, "bias": (2, 1, 1)}, "heads of 128": {"size": 128, "right": 0},
     "heads of 40": {"size": 40, "bias": (1, 1, 256)},
 }  # fmt: skip
-"""Calls that `library_attention` makes."""
+"""Calls that `attention` makes."""
 
 
 def main() -> None:

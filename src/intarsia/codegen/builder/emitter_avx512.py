@@ -1,7 +1,7 @@
 """Element-wise primitives on whole vectors of float32 of a CPU with AVX-512: scaling by a power of two, and reciprocals, in an
 instruction each.
 
-Results stay within two units of the last place of what `emit.Emitter` computes (sigmoids of -40 and less within five): only
+Results stay within two units of the last place of what `emitter.Emitter` computes (sigmoids of -40 and less within five): only
 how exp is put together and how sigmoid divides differ. Where a CPU computes vectors in halves, multiply-adds are what is
 scarce, and the divider is a unit of its own: sigmoid divides there, and x sigmoid(x) is one division. Elsewhere VRCP14PS and
 Newton's method take its place, and a sigmoid below the smallest normal number is 0. (tanh and erf keep their division: it runs

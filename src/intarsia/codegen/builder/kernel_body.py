@@ -1,4 +1,4 @@
-"""Structured code in LLVM IR: loops, branches, mutable cells and masked vectors over `ir.IRBuilder`.
+"""Structured code in LLVM IR: loops, branches, mutable cells and masked vectors over `ir_builder.IRBuilder`.
 
 A template builds one module: `Module(target)`, in it functions (`module.function(...)`), each with a `Body` to write
 into. Addresses are opaque pointers moved by bytes; all integers are i64. The text that comes out is `KernelText`.

@@ -1,7 +1,7 @@
 """Kernels of the kernel language as text in C-like languages: WGSL, CUDA C, HIP C, OpenCL C.
 
-`cut.Cut` divides a graph of primitives into kernels, `schedules` print each of them, `dialect.Dialect` says how a language
-writes what they are made of. Sizes are numbers when kernels are printed, and parameters in the text, so that
+`split_into_kernels.Cut` divides a graph of primitives into kernels, `schedules` print each of them, `dialect.Dialect` says how
+a language writes what they are made of. Sizes are numbers when kernels are printed, and parameters in the text, so that
 kernels that differ in sizes only are one text.
 """
 

@@ -6,7 +6,7 @@ Operands may be any gather (a convolution's windows). Two ways to feed the regis
 - straight from memory, where both operands are matrices that lie there as they are read (drivers on a processor, whose
   caches serve as well and whose barriers cost more).
 
-Weights of few bits (`few_bits`) are unpacked word by word on their way into such tiles.
+Weights of few bits (`nbits_matmul`) are unpacked word by word on their way into such tiles.
 
 Types other than float32 are summed one by one, in tiles of the same sizes.
 """

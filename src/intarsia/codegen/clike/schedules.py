@@ -2,7 +2,7 @@
 
 - `map_kernel`: a thread per element of the result (per word, where elements are packed).
 - `row_kernel`: a group of threads per row: reductions by all of them, then the elements of the row (softmax, normalisation).
-- `product.product_kernel`: matrix products.
+- `matmul.product_kernel`: matrix products.
 - `scan_kernel`, `scatter_kernel`: what their names say; `sort`: in a module of its own.
 
 Leaves are `input(name)` with any hashable name; every size is a number.

@@ -155,7 +155,7 @@ def transformed_filters(w: Tensor, outputs: int) -> Tensor:
 
 
 class _Text:
-    """`minimal_filtering.Arithmetic` of names of float32 variables in a block."""
+    """`winograd_transforms.Arithmetic` of names of float32 variables in a block."""
 
     def __init__(self, v: Fours, block: Block) -> None:
         self.v, self.block = v, block

@@ -1,7 +1,7 @@
 """Element-wise primitives as LLVM IR, for one element or for a vector of them.
 
 Elements are held in *compute* types: float16 and bfloat16 as float32 (rounded when stored), booleans as one bit, all
-others as themselves. float32 functions are polynomials that need no call (here, in `elementary` and in
+others as themselves. float32 functions are polynomials that need no call (here, in `transcendental` and in
 `inverse`), but atan2; that and float64 functions call libm.
 
 Largest errors seen over all of float32's range (units in the last place): exp 1, log 1, tanh 5, erf 6.

@@ -1,4 +1,4 @@
-"""exp of float32, and 1 / (1 + exp(x)), as `emit.Emitter` writes them.
+"""exp of float32, and 1 / (1 + exp(x)), as `emitter.Emitter` writes them.
 
 exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2: n is read off the last bits of x / ln 2 + 1.5 * 2^23, to which the
 bias of exponents is added, so that a shift makes a power of two of them.

@@ -1,4 +1,4 @@
-"""Rounding to whole numbers within bounds, as 8-bit quantisation has it: elements, as `emit` writes them.
+"""Rounding to whole numbers within bounds, as 8-bit quantisation has it: elements, as `emitter` writes them.
 
 Adding 1.5 * 2^23 to a float32 leaves a whole number, half to even, in its last bits. Where no value is NaN, what is out of
 bounds is found by comparing these bits as integers: floats of one sign are in the order of their bits, and negative ones are

@@ -126,7 +126,7 @@ def native_triple() -> str:
     """What code for this process is compiled for.
 
     On Windows objects are ELF, with Windows' calling convention: LLVM's linker for its own format (COFF) places the sections
-    of a library too far from each other and ends the process, and `image.py` links ELF everywhere.
+    of a library too far from each other and ends the process, and `linked_image.py` links ELF everywhere.
     """
     triple = str(llvm().get_process_triple())
     return f"{triple.split('-', 1)[0]}-pc-windows-msvc-elf" if "-windows-" in triple else triple

@@ -45,7 +45,7 @@ class _Died(Exception):
 
 
 class _Process:
-    """A process that runs `compiler.py`."""
+    """A process that runs `compile_ir.py`."""
 
     def __init__(self, folder: str) -> None:
         import subprocess
@@ -64,7 +64,7 @@ class _Process:
 
     @property
     def facts(self) -> tuple[str, str, str, str]:
-        """`compiler.facts` there.
+        """`compile_ir.facts` there.
 
         Raises:
             CannotStart: it ended, or is another program.

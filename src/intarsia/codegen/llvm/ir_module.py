@@ -113,7 +113,7 @@ class HalfType(_Float):
 
 
 class BFloatType(_Single):
-    """For operands of instructions only: numbers are written and computed as integers (`emit.storage_type`)."""
+    """For operands of instructions only: numbers are written and computed as integers (`emitter.storage_type`)."""
 
     __slots__ = ()
     name = "bfloat"

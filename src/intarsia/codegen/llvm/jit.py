@@ -2,7 +2,7 @@
 
 A kernel is a `KernelText`: a self-contained LLVM module that defines `void @symbol(ptr args, i64 tid, i64 nthreads)`.
 `Engine.load` gives the address of each: from this process, from the disk cache, or by compiling what is missing,
-each kernel in a module and an LLVM context of its own, on all cores, in other processes where that can be (`compilers`).
+each kernel in a module and an LLVM context of its own, on all cores, in other processes where that can be (`compile_workers`).
 
 The cache holds an entry per kernel, shared by all models that use it, and a pack per group of kernels loaded together,
 so that a warm start reads one file. Loaded code lives as long as the process: an `Engine` is never unloaded.
@@ -10,7 +10,7 @@ so that a warm start reads one file. Loaded code lives as long as the process: a
 
 from __future__ import annotations
 
-import concurrent.futures.thread  # before `forks.go_first`
+import concurrent.futures.thread  # before `fork_safety.go_first`
 import ctypes
 import functools
 import heapq

@@ -1,9 +1,9 @@
-"""Object files linked into one block of position-independent code (`image.load` puts it into a process).
+"""Object files linked into one block of position-independent code (`linked_image.load` puts it into a process).
 
 `link` lays the sections of ELF objects for x86-64 out, resolves what they say of each other, and keeps a table of what a
 process must fill in: addresses of libc's functions, and places that hold an address of the block itself. Whatever it does not
 know (another object format or relocation) makes it return None: such kernels are loaded by LLVM's own linker. On Windows, too,
-objects are ELF (`compiler.native_triple`).
+objects are ELF (`compile_ir.native_triple`).
 
 References: System V ABI, AMD64 supplement, table 4.9 (relocation types); ELF-64 object file format.
 """

@@ -93,7 +93,7 @@ class ValueEmitter(LoopBuilder):
         return self._from_row(index, DType.INT64, scope)
 
     def _from_row(self, key: Any, dtype: DType, scope: Scope) -> ir_builder.Value:
-        """An element of a row that is computed in front of the loops that it does not change in (see `loop_rows`)."""
+        """An element of a row that is computed in front of the loops that it does not change in (see `hoisted_rows`)."""
         row = self.row_variable
         assert row is not None
         assert self.rows is not None

@@ -3,7 +3,7 @@
 The nest walks the output's index space. An outer loop, shared out among threads, covers all axes but the last in row-major
 order and chunks of the last one; the inner loop runs along the last axis, with unit stride, and is left to LLVM to
 vectorise. Values that do not depend on inner loops are computed where the loops they depend on are (so softmax's maximum
-is found once a row, and its powers, which the sum and the output need, are kept in the output: `loop_kept`). A reduction
+is found once a row, and its powers, which the sum and the output need, are kept in the output: `reuse_in_output`). A reduction
 that depends on the inner axis accumulates into a row of that axis's chunk, so that its inner loop too runs with unit stride
 (pooling in NHWC, column sums, plain matrix products).
 

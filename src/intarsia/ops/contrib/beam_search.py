@@ -1,4 +1,4 @@
-"""com.microsoft: BeamSearch and WhisperBeamSearch, over the models of `contrib_generation`."""
+"""com.microsoft: BeamSearch and WhisperBeamSearch, over the models of `greedy_search`."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _SOURCE = "encoder_input_ids"
 
 @dataclass
 class EncoderDecoder:
-    """The model with its state, for rows of which `copies` in a row belong to one input; see `contrib_generation.Decoder`.
+    """The model with its state, for rows of which `copies` in a row belong to one input; see `greedy_search.Decoder`.
 
     Attributes:
         ids: the tokens that the decoder begins with [rows, tokens], then those that it has not seen yet.

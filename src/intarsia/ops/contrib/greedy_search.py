@@ -1,4 +1,4 @@
-"""com.microsoft: GreedySearch and Sampling (BeamSearch: `contrib_beams`): a model runs until every sequence has ended.
+"""com.microsoft: GreedySearch and Sampling (BeamSearch: `beam_search`): a model runs until every sequence has ended.
 
 A decoder alone takes input_ids, position_ids and attention_mask (int32, [rows, tokens]) and a past
 [2, rows, heads, tokens, size] per layer, and returns logits [rows, tokens, vocabulary] and as many presents, as GPT-2 is

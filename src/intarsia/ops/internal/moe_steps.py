@@ -83,7 +83,7 @@ def expert_products(
 def expert_activation(
     first: Tensor, third: Tensor | None = None, *, kind: str, fusion: int, alpha: float, beta: float, limit: float | None = None
 ) -> Tensor:
-    """What stands between an expert's two products; attributes are those of `contrib_experts.Activation`."""
+    """What stands between an expert's two products; attributes are those of `moe.Activation`."""
     return Activation(kind, fusion, alpha, beta, limit).apply(first, third)
 
 

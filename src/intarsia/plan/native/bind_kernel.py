@@ -25,7 +25,7 @@ _EXACT = 1 << 53
 
 def bind_text(target: Target) -> KernelText:
     """Runs the code and looks for a layout that has room, and writes all words where that is wanted; or settles
-    (`settle_text`)."""
+    (`update_kernel`)."""
     module = Module(target)
     settle = module.function("settle", ("p",))
     write_settle(settle)

@@ -1,4 +1,5 @@
-"""Values that only products of bfloat16 read are stored in bfloat16 (`narrowed`): results are as if products rounded them."""
+"""Values that only products of bfloat16 read are stored in bfloat16 (`store_as_bfloat16`): results are as if products rounded
+them."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Convolution:
         bias: [1, m, 1, ...].
         addend, result: [n, m, *out].
         low, high: padding before and behind each spatial axis.
-        activation: "", or a key of `library_cut.ACTIVATIONS`.
+        activation: "", or a key of `select_calls.ACTIVATIONS`.
         ceiling: results of "relu" are at most this.
     """
 

@@ -1,4 +1,4 @@
-"""MoE and QMoE taken apart: routing by standard operators, rows sorted by expert, and products by kernels (`expert_products`).
+"""MoE and QMoE taken apart: routing by standard operators, rows sorted by expert, and products by kernels (`expert_matmul`).
 
 Nodes whose operands do not fit together stay as they are: their own definitions say what is wrong. So do weights that are
 computed at run time or stored as floats of 8 bits, and the sparse mixer.

@@ -1,7 +1,7 @@
 """Loop and Scan whose sizes differ from trip to trip (a cache that Concat makes longer), or whose trips only a run counts.
 
 The body is lowered as a program of its own, whose sizes are symbols. Where it is one native segment, and the sizes after a
-trip follow from those before it, `looping` binds many trips at once and runs them without returning to Python.
+trip follow from those before it, `dynamic_loop_run` binds many trips at once and runs them without returning to Python.
 """
 
 from __future__ import annotations

@@ -255,7 +255,7 @@ class _Lowerer:
         g.host = ""
         return True
 
-    # --- what `control` and `growing` ask ---
+    # --- what `control` and `dynamic_loop` ask ---
 
     def canonical(self, name: str) -> str:
         return self.grouping.canonical(name)

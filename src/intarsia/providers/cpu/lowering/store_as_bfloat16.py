@@ -1,7 +1,7 @@
 """Values that are rounded where they are made: what only products of bfloat16 read is stored as bfloat16.
 
-A product rounds its rows anyway (`pair_rows`). Where the kernel before it does so as it stores them, half as many bytes move,
-and no step of its own converts them.
+A product rounds its rows anyway (`bfloat16_rows`). Where the kernel before it does so as it stores them, half as many bytes
+move, and no step of its own converts them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Loops whose sizes change from trip to trip, bound for many trips at once: `growing`, `looping`, `plan.trip_table`."""
+"""Loops whose sizes change from trip to trip, bound for many trips at once: `dynamic_loop`, `dynamic_loop_run`,
+`plan.trip_table`."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def _bits(value: float) -> int:
     return int(struct.unpack("<I", struct.pack("<f", value))[0])
 
 
-# --- many queries, a query in each lane (`attention_lanes`) ---------------------------------------------------------
+# --- many queries, a query in each lane (`many_queries_kernel`) ---------------------------------------------------------
 
 KEY_BLOCK = 128  # so many keys have their scores kept
 _LANE_QUERIES = {64: 32, 32: 24}  # from so many on packing keys and values for them pays, with vectors of so many bytes
@@ -306,7 +306,7 @@ def lane_args(
     lengths: Address = 0,
     more: int = 0,
 ) -> list[Argument]:
-    """The arguments of `attention_lanes.kernel_text`.
+    """The arguments of `many_queries_kernel.kernel_text`.
 
     `micro` is the address of `lane_micro_text` for `lane_tile(target)`, with `spec.pairs` that of `tiled_pairs_text`; `k` and
     `v` those of packed keys and values, `taps` that of an int64 0, `claims` that of an int64 0 for this call alone, which is 0

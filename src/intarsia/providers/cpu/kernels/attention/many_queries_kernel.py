@@ -2,7 +2,8 @@
 
 S^T = (scale K) Q^T has a row for each key, so the softmax goes along rows lane by lane, without a sum across lanes, and
 O^T += V^T P^T reads its powers where the softmax left them. K, times the scale, and V are packed once for all threads
-(`attention_pack`), as the left operands of the micro-kernel (`attention_micro`); a unit of work is up to `lane_tile(...).width`
+(`pack_keys_values`), as the left operands of the micro-kernel (`many_queries_microkernel`); a unit of work is up to
+`lane_tile(...).width`
 queries of one head, whose queries, results and scores against one block of keys stay in the first-level cache while keys and
 values stream past.
 

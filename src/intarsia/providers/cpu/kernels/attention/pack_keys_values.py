@@ -1,4 +1,4 @@
-"""Packing of keys and values for attention of many queries (`attention_lanes`): tiles of packed A of the micro-kernel.
+"""Packing of keys and values for attention of many queries (`many_queries_kernel`): tiles of packed A of the micro-kernel.
 
 Keys are multiplied by the scores' scale, once for all queries.
 """

@@ -113,7 +113,7 @@ def tile_of(dtype: DType, target: Target) -> Tile:
     """The tile for accumulators of `dtype`: 28 of 32 or 12 of 16 vector registers, the rest for B and a broadcast; 16 of 32
     where eight hold rows of A.
 
-    INT32 sums products of bytes (`byte_kernel`); these need more registers where no instruction does that at once.
+    INT32 sums products of bytes (`microkernel_int8`); these need more registers where no instruction does that at once.
     """
     lanes = target.vector_bytes * 8 // dtype.bits
     many = target.vector_bytes == 64
@@ -178,9 +178,9 @@ def tiled_micro_text(dtype: DType, target: Target, tile: Tile) -> KernelText:
 def dispatched(
     prefix: str, tile: Tile, target: Target, emit: Callable[[Body, Tile, int, int], None], least: int = 1, met: Met = EVERY
 ) -> KernelText:
-    """One function of the variants that `emit` writes for tiles that are `met`, of `least` rows and more. Other numbers of
-    rows go row by row. What `emit` writes follows from the prefix, the tile and the target: each variant is a part of its own,
-    which micro-kernels have in common."""
+    """One function of the variants that `emitter` writes for tiles that are `met`, of `least` rows and more. Other numbers of
+    rows go row by row. What `emitter` writes follows from the prefix, the tile and the target: each variant is a part of its
+    own, which micro-kernels have in common."""
     module = Module(target)
     heights = sorted({1, *met.heights}) if met.heights else range(least, tile.rows + 1)
     variants = {

@@ -1,6 +1,7 @@
 """Epilogues that a micro-kernel applies to sums in its registers: a bias for each column, maybe a tensor as C is, then bounds.
 
-The micro-kernels of `stepped` for `tiled_rows` or more take the address of a record in the place of `accumulate`: words
+The micro-kernels of `blocked_k_microkernel` for `tiled_rows` or more take the address of a record in the place of `accumulate`:
+words
 `FIELDS`, of which `accumulate` is what it would have been, `c` and `ldc` say where rows of C go, `bias` where the columns'
 numbers are, `rest` how many columns the last vector has if not all, and `bounded` whether the two numbers behind, `low` and
 `high`, bound what is stored. Where micro-kernels take residuals (`takes_residuals`), `RESIDUAL` follows: where the rows of a

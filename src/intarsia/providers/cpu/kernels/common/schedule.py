@@ -112,7 +112,7 @@ class Template:
         return None
 
     def rounds(self, target: Target, workspace: Workspace) -> tuple[str, ...]:
-        """Buffers of float32 operands that are only read rounded to bfloat16, and may be stored so (`narrowed`)."""
+        """Buffers of float32 operands that are only read rounded to bfloat16, and may be stored so (`store_as_bfloat16`)."""
         return ()
 
     @property

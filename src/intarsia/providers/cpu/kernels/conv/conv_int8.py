@@ -1,9 +1,9 @@
-"""ConvInteger in channels-last layout as calls of the hand-scheduled kernels; see `byte_product` for the zero points.
+"""ConvInteger in channels-last layout as calls of the hand-scheduled kernels; see `matmul_int8` for the zero points.
 
 Weights less their zero point that need nine bits are moved by a number for each filter, times which the sums of windows are
 subtracted; those of few filters or in groups are the sum of two or three parts of eight bits. Where bytes are not multiplied by
-fours, weights are put in order, or the input is widened (`byte_order`, `byte_words`). Depthwise convolutions are computed
-by `kernels.conv.grouped.depthwise_int8_kernel`, or in float32, in which their sums are exact.
+fours, weights are put in order, or the input is widened (`saturation_free_order`, `widened_int16`). Depthwise convolutions are
+computed by `kernels.conv.grouped.depthwise_int8_kernel`, or in float32, in which their sums are exact.
 """
 
 from __future__ import annotations

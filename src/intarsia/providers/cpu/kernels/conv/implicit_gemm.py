@@ -183,7 +183,7 @@ def conv_args(
     `x` is the address of the input with its border (of the input itself if it needs none), `weights` of `pack_weights`'
     result, `taps` is what `displacements` gave, which stands for its address. `x_pixel_nbytes` and `y_pixel_nbytes` are the
     bytes between pixels where input or output are slices of channels of wider images; `parts` is what `displacements`
-    was given; `claims` and `threads`: see `gemm.general_args`. For `operands` see `conv_operand`.
+    was given; `claims` and `threads`: see `gemm_kernel.general_args`. For `operands` see `conv_operand`.
     """
     s = shape.as_3d()
     tile, size = tile_of(spec.dtype, target), spec.a_itemsize

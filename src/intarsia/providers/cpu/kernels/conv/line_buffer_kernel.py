@@ -1,4 +1,4 @@
-"""Convolutions with windows, whose sums are cut into blocks (`stepped`), through a copy of their input.
+"""Convolutions with windows, whose sums are cut into blocks (`blocked_k_microkernel`), through a copy of their input.
 
 A thread copies the input of some lines of the output, with its border, into memory of its own, as [block of channels][plane]
 [line][pixel][a cache line of channels]: there a tile's rows are neighbouring lines of the cache, whatever the number of
@@ -8,7 +8,7 @@ channels][depth][height][width][channel].
 
 A block of a sum is some whole blocks of channels, or lines of the kernel in one plane and one block of channels. Of the latter
 only what lies inside the image is multiplied: the kernel's planes and lines by the output's line, and where a window is wider
-than a tile (dilations) its columns by the tile's pixels. Where blocks are long (`window_blocks`), so it is of the former, too.
+than a tile (dilations) its columns by the tile's pixels. Where blocks are long (`k_blocks`), so it is of the former, too.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def window_args(
     y_pixel_nbytes: int = 0,
 ) -> list[Argument]:
     """The arguments of `window_text`: addresses of the input (without border), of `pack_windows`' result, the output and
-    `window_tables`; `operands` as `window_operand` gives them; `claims` and `threads` as in `blocked.rows_args`;
+    `window_tables`; `operands` as `window_operand` gives them; `claims` and `threads` as in `pointwise_kernel.rows_args`;
     `x_pixel_nbytes` and `y_pixel_nbytes`: bytes between pixels where these are slices of channels of wider images."""
     tile, s = check(spec), shape.as_3d()
     plan, found = _plan(spec, shape, threads), _tables(spec, target, shape, threads)
@@ -273,7 +273,7 @@ def window_operand(spec: GemmSpec, kind: str, dtype: DType, address: Address, sh
 
 @functools.lru_cache(maxsize=1024)
 def window_text(spec: GemmSpec, target: Target) -> KernelText:
-    """The kernel for windows; its arguments are `window_args`, the micro-kernel `stepped.stepped_micro_text`."""
+    """The kernel for windows; its arguments are `window_args`, the micro-kernel `blocked_k_microkernel.stepped_micro_text`."""
     return _Windows(spec, target).text()
 
 

@@ -1,7 +1,7 @@
 """Filters of a convolution that are computed in the run, packed in it: ONNX's [M, C / group, *kernel] as panels.
 
 Each vector of filters is a transposition in registers whose rows go where a table says: the same step serves
-`blocked.rows_text`, `copied.window_text` and `depthwise`.
+`pointwise_kernel.rows_text`, `line_buffer_kernel.window_text` and `depthwise`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FIELDS = "source packed places depth steps filters groups width group_nbytes".s
 
 @functools.lru_cache(maxsize=256)
 def window_places(channels: int, taps: int, itemsize: int) -> np.ndarray:
-    """Which step of a panel of `copied.pack_windows` each number of a filter [channels, taps] is, int64."""
+    """Which step of a panel of `line_buffer_kernel.pack_windows` each number of a filter [channels, taps] is, int64."""
     each, padded = LINE // itemsize, padded_channels(channels)
     channel, tap = np.arange(channels)[:, None], np.arange(taps)
     first = channel // each * each
@@ -94,5 +94,5 @@ def packed_elements(steps: int, filters: int, groups: int, tile: Tile) -> int:
 
 
 def window_steps(channels: int, kernel: tuple[int, ...]) -> int:
-    """Steps of a panel of `copied.pack_windows`."""
+    """Steps of a panel of `line_buffer_kernel.pack_windows`."""
     return padded_channels(channels) * math.prod(kernel)

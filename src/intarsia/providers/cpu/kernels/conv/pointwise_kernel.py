@@ -1,8 +1,8 @@
-"""Pointwise convolutions, whose sums are cut into blocks (`stepped`): C[m, n] = epilogue(A[m, :] B), A in rows.
+"""Pointwise convolutions, whose sums are cut into blocks (`blocked_k_microkernel`): C[m, n] = epilogue(A[m, :] B), A in rows.
 
 Packed weights are [panel][step][columns of the panel]. One block of a panel, some 128 steps, stays in the first-level cache
 while the tiles of a group go past it; their sums wait on the stack. Work is cut into tiles in the order chunk of tiles, panel,
-tile, and shared by `claims`. `copied` has the windows, which share the way through blocks.
+tile, and shared by `claims`. `line_buffer_kernel` has the windows, which share the way through blocks.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def rows_args(
 
 @functools.lru_cache(maxsize=1024)
 def rows_text(spec: GemmSpec, target: Target) -> KernelText:
-    """The kernel for A in rows; its arguments are `rows_args`, the micro-kernel `stepped.stepped_micro_text`."""
+    """The kernel for A in rows; its arguments are `rows_args`, the micro-kernel `blocked_k_microkernel.stepped_micro_text`."""
     return Rows(spec, target).text()
 
 

@@ -1,4 +1,4 @@
-"""DFT, STFT, Rfft and Irfft by a kernel: passes over the lines along an axis, one after the other (`fourier_passes`)."""
+"""DFT, STFT, Rfft and Irfft by a kernel: passes over the lines along an axis, one after the other (`fft_passes`)."""
 
 from __future__ import annotations
 

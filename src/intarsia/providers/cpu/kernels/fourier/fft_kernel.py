@@ -1,6 +1,6 @@
 """Discrete Fourier transforms of many lines at once: a vector holds the same element of neighbouring lines.
 
-A group of lines is read into scratch memory, goes through the stages of `fourier_stages`, and is written. Lines of real
+A group of lines is read into scratch memory, goes through the stages of `fft_stages`, and is written. Lines of real
 numbers travel in pairs, one as the real and one as the imaginary part: with Z = A + i B, A[k] = (Z[k] + conj(Z[n - k])) / 2
 and B[k] = (Z[k] - conj(Z[n - k])) / 2i. An inverse transform swaps both parts before and behind a forward one.
 """

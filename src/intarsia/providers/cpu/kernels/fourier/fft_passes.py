@@ -142,7 +142,7 @@ def in_two(made: Pass, workspace: Workspace, target: Target) -> list[Pass]:
 
 @dataclass(frozen=True)
 class _End:
-    """A step of `fourier_ends` over dense lines; strides in elements."""
+    """A step of `long_line_ends` over dense lines; strides in elements."""
 
     form: ends.Form
     source: str

@@ -2,7 +2,7 @@
 
 To VDPBF16PS two neighbouring bfloat16 are what one float32 is to a multiply-add. So a tensor of bfloat16 with an even number of
 channels goes through the kernels of float32 as one of half as many, with another micro-kernel: nothing is packed, and sums stay
-in registers. That is for CPUs on which loads cost nothing beside multiply-adds (`Target.halves_vectors`); see `word_product`
+in registers. That is for CPUs on which loads cost nothing beside multiply-adds (`Target.halves_vectors`); see `vnni`
 for the others, and for tiles.
 
 A step rounds the input, once for all that read it.

@@ -1,6 +1,6 @@
 """C = epilogue(A B) with products and short sums in float16 (AVX512-FP16: twice the multiply-adds of float32), B constant.
 
-A is packed as by `pack_tiles` and rounded to float16, each row of a block of K times a power of two that brings its largest
+A is packed as by `pack_a` and rounded to float16, each row of a block of K times a power of two that brings its largest
 number into [64, 128); B's columns likewise into [1, 2). So the sums of a block, of at most 128 products, stay below 2^15, and
 small weights and large activations keep their digits. At a block's end its sums are widened, scaled back and added in float32.
 
@@ -241,7 +241,7 @@ class _HalfMicro:
 
 @functools.lru_cache(maxsize=256)
 def half_text(spec: GemmSpec, target: Target) -> KernelText:
-    """The kernel of a spec with `halves`; its arguments are `gemm_tiles.tiled_args`, `a` being packed A."""
+    """The kernel of a spec with `halves`; its arguments are `packed_a_kernel.tiled_args`, `a` being packed A."""
     return _HalfGemm(spec, target).text()
 
 

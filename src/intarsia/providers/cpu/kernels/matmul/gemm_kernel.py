@@ -66,16 +66,16 @@ class GemmSpec:
 
     Attributes:
         dtype: FLOAT or DOUBLE, of A, B and the accumulators (C's is the epilogue's); or INT32: the sums of products of
-            bytes by the micro-kernels of `byte_kernel`, B packed by `byte_pack`.
-        b_layout: "packed" (`pack.pack_matrix`), "rows" ([K, N]), "columns" ([N, K], the transpose) or "blocks"
-            (`block_kernel.pack_blocks`, of FLOAT).
+            bytes by the micro-kernels of `microkernel_int8`, B packed by `pack_int8`.
+        b_layout: "packed" (`pack_b.pack_matrix`), "rows" ([K, N]), "columns" ([N, K], the transpose) or "blocks"
+            (`block_quant_kernel.pack_blocks`, of FLOAT).
         epilogue: applied to every element before it is stored; None stores the sums.
         blocks: how the layout "blocks" stores numbers.
         tile: the register tile where it is not `tile_of(dtype, target)`.
         stored: the type of packed B's elements where it is not `dtype`: `microkernel.STORED`, of FLOAT. Few rows take the
             micro-kernel that widens them, for `many_rows` panels are widened where that pays (`widens_panels`). INT8, of INT32:
-            A and B are multiplied as pairs of 16-bit integers (`byte_words`).
-        halves: whether A and B are packed by `half_tiles`, for products in float16.
+            A and B are multiplied as pairs of 16-bit integers (`widened_int16`).
+        halves: whether A and B are packed by `float16_kernel`, for products in float16.
         unit: what multiplies 32-bit words of A and B that are packed by `strips`: a key of `units.WORDS_IN_TIME`. With
             "blocks", VECTORS: panels of B become words of two bfloat16, as elements of A are; `k` counts them.
         ends: whether the micro-kernel finishes sums where it can (`ending`).

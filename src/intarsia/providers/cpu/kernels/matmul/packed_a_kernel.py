@@ -1,10 +1,10 @@
-"""C[m, n] = epilogue(sum over p of A[m, p] * B[p, n]) for packed B, and A that is packed too (`pack_tiles`) or lies in rows.
+"""C[m, n] = epilogue(sum over p of A[m, p] * B[p, n]) for packed B, and A that is packed too (`pack_a`) or lies in rows.
 
 Work is cut into units, one register tile of C each, in the order chunk of tiles, panel of B, tile. Every share has a contiguous
 range of the first units; the last ones (the tail) are claimed piece by piece, since cores are not equally fast: a neighbour
 may use the other half of one. K is cut twice:
 
-- Blocks of about 128 steps (`pack_tiles.k_block`): one block of a panel of B stays in the first-level cache while all tiles of
+- Blocks of about 128 steps (`pack_a.k_block`): one block of a panel of B stays in the first-level cache while all tiles of
   the chunk stream past it; their sums wait in a strip of the thread's scratch.
 - Parts of at most about a thousand steps, each a call of its own (a step of the plan), so that A's part, a panel of B and the
   next one fit into the second-level cache together. Sums wait in a buffer that all threads share.

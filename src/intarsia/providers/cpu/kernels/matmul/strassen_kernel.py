@@ -17,7 +17,7 @@ way. Products of tiles wait there until those of a quarter are complete. The fir
 the ones that bring A from where it was written.
 K goes in blocks, so that what a block's products read stays in the second-level cache, and sums are short.
 
-What is added must be alike (`strassen_parts.emit_sums`, `alike_panels`): where it is not, tiles are computed as the definition
+What is added must be alike (`strassen_pieces.emit_sums`, `alike_panels`): where it is not, tiles are computed as the definition
 has them, and so are panels without a partner. A matrix of few rows is given to the kernel of `gemm`.
 """
 
@@ -168,7 +168,7 @@ def matrix_args(
             it for more threads than `seven`.
         table, alike: the addresses of `TABLE` and `alike_panels(B)`.
         scratch: that of `THREAD_NBYTES` bytes for each of `seven` threads; no other kernel needs to know where it lies.
-        claims, threads, operands: see `gemm.matrix_args`.
+        claims, threads, operands: see `gemm_kernel.matrix_args`.
     """
     tile = spec.tile
     assert tile is not None

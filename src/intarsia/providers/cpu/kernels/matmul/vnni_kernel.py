@@ -1,11 +1,11 @@
 """C = epilogue(A B) with A and B of 32-bit words: pairs of bfloat16 summed in float32, or four bytes summed in int32.
 
-One template, as for float32 (`gemm_tiles`: blocks and parts of k, chunks of tiles, claimed pieces), with k counted in words and
-A always packed in strips of rows that have the height of a register tile. What differs is the unit that multiplies:
+One template, as for float32 (`packed_a_kernel`: blocks and parts of k, chunks of tiles, claimed pieces), with k counted in
+words and A always packed in strips of rows that have the height of a register tile. What differs is the unit that multiplies:
 
 - "avx512_bf16": VDPBF16PS, the products of a pair into vectors of 16 sums; register tiles as of float32.
 - "amx": tiles of 16 x 16 sums, two by two of them, so that four loads of tiles serve four products.
-- "amx_emulated": the same with AMX's operations in plain code (`tile_unit`), for tests on CPUs without them.
+- "amx_emulated": the same with AMX's operations in plain code (`amx`), for tests on CPUs without them.
 
 VDPBF16PS and TDPBF16PS take numbers below 2^-126 as zeros and give none; sums of even and odd elements are apart in the latter.
 """
@@ -219,7 +219,7 @@ class _TileMicro:
 
 @functools.lru_cache(maxsize=256)
 def word_text(spec: GemmSpec, target: Target) -> KernelText:
-    """The kernel of a spec with a `unit`; its arguments are `gemm_tiles.tiled_args`, `a` being packed A, `k` in words."""
+    """The kernel of a spec with a `unit`; its arguments are `packed_a_kernel.tiled_args`, `a` being packed A, `k` in words."""
     return _WordGemm(spec, target).text()
 
 

@@ -1,10 +1,10 @@
-"""A and B of products by words (`word_gemm`): 32 bits that hold two bfloat16 or four bytes which follow each other along k.
+"""A and B of products by words (`vnni_kernel`): 32 bits that hold two bfloat16 or four bytes which follow each other along k.
 
 A row of A is `runs` pieces of `length` numbers, each at its own displacement: one for a matrix, and for a convolution's windows
 one for each line of the kernel. A run is filled up with zeros to whole lines of 16 words; a row has runs * lines * 16 words.
 
 Packed A is [block of k][strip of rows][line][row of the strip][16 words], so that a strip's line is a tile of AMX, and any word
-of it lies at a fixed distance from another's. The last strip repeats the last row. B is packed by `pack.pack_matrix`, a word
+of it lies at a fixed distance from another's. The last strip repeats the last row. B is packed by `pack_b.pack_matrix`, a word
 being an element: a tile of AMX, too (16 words along k, 16 columns).
 """
 

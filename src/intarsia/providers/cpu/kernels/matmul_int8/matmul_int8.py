@@ -97,7 +97,7 @@ def centred(weights: np.ndarray, zero: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 @dataclass(frozen=True)
 class Ordered:
-    """Weights that `byte_order` packed: their name, and the bytes of a panel."""
+    """Weights that `saturation_free_order` packed: their name, and the bytes of a panel."""
 
     packed: str
     panel_nbytes: int

@@ -8,7 +8,7 @@ A signed A is read as a + 128 (bits flipped), so its products are too large by 1
 callers subtract as they do for zero points. Sums wrap around modulo 2^32 like the int32 that ONNX defines.
 
 vpdpbusd where the CPU has it. Otherwise bytes are widened to 16 bits, even and odd ones apart, and multiplied by pmaddwd,
-which cannot saturate there; constant weights are multiplied faster on such CPUs (`byte_order`, `byte_words`). On
+which cannot saturate there; constant weights are multiplied faster on such CPUs (`saturation_free_order`, `widened_int16`). On
 ARM64 usdot (i8mm), or sdot (dotprod) of a - 128, to which 128 times the sum of B's four is added; without these, and on other
 architectures, 32-bit products.
 """
@@ -65,7 +65,8 @@ class _ByteMicro(Micro):
         super().__init__(body, SUMS, lanes, rows, vectors)
         self.flipped = a is DType.INT8
         self.unroll = max(self.unroll, steps_at_once(target, lanes))
-        if vectors == 4:  # as in `stepped`: of more steps with fewer vectors LLVM would load the broadcasts early, and spill
+        # as in `blocked_k_microkernel`: of more steps with fewer vectors LLVM would load the broadcasts early, and spill
+        if vectors == 4:
             self.unroll = max(self.unroll, _UNROLL)
         self.dot = ByteDot(body, target, lanes)
         self.column_sums = vectors if self.dot.kind == "sdot" else 0

@@ -31,7 +31,7 @@ def pack_bytes(b: np.ndarray, tile: Tile) -> np.ndarray:
 
 
 def pack_byte_pairs(b: np.ndarray, tile: Tile) -> np.ndarray:
-    """As `pack_bytes` for `byte_words`: int16 [..., words * padded N], pairs of bytes along k."""
+    """As `pack_bytes` for `widened_int16`: int16 [..., words * padded N], pairs of bytes along k."""
     *batch, taps, k, n = b.shape
     filled = np.zeros((*batch, taps, -(-k // 2) * 2, n), np.int8)
     filled[..., :k, :] = b

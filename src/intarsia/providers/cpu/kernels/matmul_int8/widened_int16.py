@@ -41,8 +41,8 @@ def word_tile(target: Target) -> Tile:
 
 @kept
 def word_micro_text(target: Target, tile: Tile, many: bool = True) -> KernelText:
-    """The micro-kernels: as `microkernel.PARAMETERS` says, `k` in words; B is words for `many` rows (`gemm.many_rows`), else
-    pairs of bytes."""
+    """The micro-kernels: as `microkernel.PARAMETERS` says, `k` in words; B is words for `many` rows (`gemm_kernel.many_rows`),
+    else pairs of bytes."""
 
     def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
         _WordMicro(body, tile.lanes, rows, vectors, many).emit()

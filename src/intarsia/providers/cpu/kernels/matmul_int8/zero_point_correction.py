@@ -1,4 +1,4 @@
-"""The terms of zero points between the sums of a product of bytes and its epilogue; see `byte_product`."""
+"""The terms of zero points between the sums of a product of bytes and its epilogue; see `matmul_int8`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The micro-kernels of `block_bytes` for AVX2 without VNNI: sums of 16 bits, or rows of 16 bits.
+"""The micro-kernels of `block_quant_int8` for AVX2 without VNNI: sums of 16 bits, or rows of 16 bits.
 
 Weights of 4 bits are at most 15, rows' bytes at most 127: VPMADDUBSW gives two products' sum, at most 3810, and eight of those
 fit 16 bits. So four words of eight numbers are added up in 16 bits and widened then: two instructions for four products of

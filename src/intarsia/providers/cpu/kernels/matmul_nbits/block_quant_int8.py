@@ -5,7 +5,8 @@ the nearest, a = s q with s = max |a| / 127. By weights w = t (u - z), u unsigne
 these sums exactly; blocks are added in float32, in one order whatever the number of rows. A panel of B is one stream, which is
 read as fast as it comes: fetching it ahead by instructions took a third more time.
 
-Quantised A is int8 (the same in int16: `block_shorts`) [m][blocks * size], zeros behind K, and float32 [m][blocks][2]: s, and
+Quantised A is int8 (the same in int16: `block_quant_avx2`) [m][blocks * size], zeros behind K, and float32 [m][blocks][2]: s,
+and
 c = s times the sum of q (times minus the middle of u's range, where that is the zero point of all). Packed B is, in the panels
 of `pack`, a column of 32-bit rows for each block: t, -z t where there are zero points, and words: four numbers of 8 bits, or
 eight of 4, the first four in the low halves of the bytes.
@@ -48,7 +49,7 @@ def takes(form: BlockFormat, target: Target) -> bool:
 
 
 def _dots(target: Target) -> bool:
-    """Whether the CPU multiplies four bytes at once; `block_shorts` is for those that do not."""
+    """Whether the CPU multiplies four bytes at once; `block_quant_avx2` is for those that do not."""
     return target.has("avx512vnni" if target.vector_bytes == 64 else "avxvnni")
 
 

@@ -1,4 +1,5 @@
-"""C = epilogue(A B) of many rows of float32 by weights of 4 or 8 bits: `gemm_tiles` with a B of blocks (`block_kernel`).
+"""C = epilogue(A B) of many rows of float32 by weights of 4 or 8 bits: `packed_a_kernel` with a B of blocks
+(`block_quant_kernel`).
 
 A block of K steps of a panel of B is written out as float32 in the thread's scratch, where all tiles of A's rows meet it: rows
 that are packed, or with AVX2 rows where they lie, few ones, too. Sums are float32's, as of weights that are dequantised first.
@@ -70,8 +71,8 @@ def block_tiled_args(
     m: int, n: int, k: int, taps: Address, scratch: Address, part: tuple[int, int], partial: Address, claims: Address,
     threads: int, operands: Sequence[Operand],
 ) -> list[Argument]:  # fmt: skip
-    """The arguments of `block_tiled_text`'s kernel, as `gemm_tiles.tiled_args`; `a`: A, packed unless it lies; nothing to do
-    where m is 0."""
+    """The arguments of `block_tiled_text`'s kernel, as `packed_a_kernel.tiled_args`; `a`: A, packed unless it lies; nothing to
+    do where m is 0."""
     assert spec.tile is not None
     args = tiled.tiled_args(
         spec, target, micro=(micro, micro), a=(a, a), b=b, c=c, m=m, n=n, k=k, taps=taps, scratch=scratch, part=part,

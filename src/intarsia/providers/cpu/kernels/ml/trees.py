@@ -1,4 +1,4 @@
-"""Tree ensembles by a kernel: packed when the model is compiled (`classical.py`), descended natively."""
+"""Tree ensembles by a kernel: packed when the model is compiled (`decompose_classical.py`), descended natively."""
 
 from __future__ import annotations
 

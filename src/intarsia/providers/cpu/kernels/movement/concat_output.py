@@ -24,7 +24,7 @@ def joined_step(root: Tensor, out: str, target: Target, label: str, results: int
     if not passes_caches(target) or root.dtype.bits < 8 or root.dtype.numpy.hasobject:
         return None
     if root.attrs[0] == root.rank - 1 and all(isinstance(a.shape[-1], int) for a in root.args):
-        return None  # channels, which may be computed where they lie (`in_place`)
+        return None  # channels, which may be computed where they lie (`concat_split_in_place`)
     (flat,) = collapse([root])
     if flat.prim != "concat" or flat.attrs[0] != flat.rank - 1 or any(a.prim != "input" for a in flat.args):
         return None

@@ -69,7 +69,7 @@ class RecurrentSpec:
         peepholes: whether an LSTM has them.
         input_forget: whether an LSTM's forget gate is 1 - i.
         linear_before_reset: whether a GRU's reset gate applies to the recurrent product, not to its operand.
-        stored: whether R is of 8 bits, as `recurrent_bytes` packs it (of float; not of a GRU that resets first).
+        stored: whether R is of 8 bits, as `rnn_row_product_int8` packs it (of float; not of a GRU that resets first).
     """
 
     cell: str

@@ -1,4 +1,4 @@
-"""What a recurrent cell does to one vector of hidden units, for `recurrent_kernel`."""
+"""What a recurrent cell does to one vector of hidden units, for `rnn_kernel`."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A step of one row waits for R, multiply-adds are idle meanwhile; an input product waits for multiply-adds only. So rows of X are
 taken `TILE_ROWS` at a time, in the order of the steps: while the steps of one group of them run, the products of the next one
 are computed, chunk by chunk (a panel of W, at most as many of its rows as R has), each beside `TOGETHER` panels of R
-(`recurrent_row.row_and_tile`). Chunks are dealt out evenly to the steps of a group, and what a step has no panels of R for
+(`rnn_row_product.row_and_tile`). Chunks are dealt out evenly to the steps of a group, and what a step has no panels of R for
 follows it. Only the first group, of what is left over of the sequence, is computed before.
 
 A unit has two groups' products in scratch memory, panel by panel as sums are, in the place of those of the whole sequence. A

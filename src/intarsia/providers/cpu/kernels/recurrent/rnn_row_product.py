@@ -1,4 +1,4 @@
-"""The recurrent product of one row, for `recurrent_kernel`.
+"""The recurrent product of one row, for `rnn_kernel`.
 
 All it does is to read R, in every step again. Steps go through the panels forwards and backwards in turn: where R is as large
 as the second-level cache or somewhat larger, a step begins with what the one before has left there.

@@ -1,4 +1,5 @@
-"""Running loops whose sizes change: many trips are bound at once and run in one call (see `growing`, `plan.trip_table`)."""
+"""Running loops whose sizes change: many trips are bound at once and run in one call (see `dynamic_loop`,
+`plan.trip_table`)."""
 
 from __future__ import annotations
 

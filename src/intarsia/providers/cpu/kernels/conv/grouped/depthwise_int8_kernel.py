@@ -2,8 +2,8 @@
 
 At every column of the image the bytes of up to four lines, which a window sees one above the other, are put side by side
 channel by channel; so VPDPBUSD multiplies a column of a window of 16 channels at once, and what was put together serves all
-windows that see the column. Sums are int32 and exact. A signed input is read as x + 128, as in `byte_kernel`; lines and columns
-outside the image read the zero point, so that what is to be subtracted is the same for all pixels.
+windows that see the column. Sums are int32 and exact. A signed input is read as x + 128, as in `microkernel_int8`; lines and
+columns outside the image read the zero point, so that what is to be subtracted is the same for all pixels.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def takes(weights: Sequence[int], group: int, lanes: int) -> bool:
 
 
 def pack_weights(weights: np.ndarray, target: Target) -> np.ndarray:
-    """ONNX weights [M, 1, *kernel] as [vectors, positions, lanes], M padded to whole cache lines (`kept_lines`)."""
+    """ONNX weights [M, 1, *kernel] as [vectors, positions, lanes], M padded to whole cache lines (`depthwise_line_buffer`)."""
     channels, count = weights.shape[0], math.prod(weights.shape[2:])
     lanes = target.vector_bytes // weights.dtype.itemsize
     vectors = -(-channels * weights.dtype.itemsize // LINE) * (LINE // target.vector_bytes)

@@ -6,7 +6,7 @@ the weights of one filter of the word's group, so that VPDPBUSD wastes nothing. 
 lanes of a filter (one for each word of its group) are added, and filters of a group become neighbours.
 
 Groups of two channels are taken two together, which multiplies zeros half of the time. Sums, signs and the border are those of
-`byte_depthwise`.
+`depthwise_int8_kernel`.
 """
 
 from __future__ import annotations

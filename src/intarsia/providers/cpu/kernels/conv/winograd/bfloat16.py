@@ -40,7 +40,7 @@ def pack_weights(weights: np.ndarray, tile: Tile, in_pairs: Callable[[np.ndarray
 
 @kept
 def micro_text(target: Target, tile: Tile, met: Met = EVERY) -> KernelText:
-    """As `stepped.stepped_micro_text` of FLOAT, by VDPBF16PS: elements of A and B are words of two bfloat16."""
+    """As `blocked_k_microkernel.stepped_micro_text` of FLOAT, by VDPBF16PS: elements of A and B are words of two bfloat16."""
 
     def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
         _SteppedPairs(body, DType.FLOAT, tile.lanes, rows, vectors).emit()

@@ -137,7 +137,7 @@ def pack_weights(weights: np.ndarray, tile: Tile) -> np.ndarray:
 
 @kept
 def micro_text(target: Target, tile: Tile) -> KernelText:
-    """As `stepped.stepped_micro_text`, of words of two int16 and sums of int32."""
+    """As `blocked_k_microkernel.stepped_micro_text`, of words of two int16 and sums of int32."""
 
     def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
         _SteppedPairs(body, SUMS, tile.lanes, rows, vectors).emit()

@@ -4,7 +4,7 @@ and F(2x2, 3x3).
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015): with m x m outputs computed at once from an
 (m + 2) x (m + 2) input tile d and the filter g,
 
-    Y = At [ (G g Gt) * (Bt d B) ] A        (* element by element, summed over input channels; `minimal_filtering`)
+    Y = At [ (G g Gt) * (Bt d B) ] A        (* element by element, summed over input channels; `winograd_transforms`)
 
 so a convolution is (m + 2)^2 matrix products of [tiles, C] by [C, M]: 36 for 16 outputs (m = 4) instead of 144
 multiplications, 16 for 4 (m = 2) instead of 36.
@@ -57,7 +57,7 @@ FIELDS = (
 @dataclass(frozen=True)
 class WinogradSpec:
     """`outputs` (m) is 4 or 2; epilogue operands "column", "full" or "scalar"; `tile`: see `winograd_tile`. dtype FLOAT; or
-    INT32, sums of bytes of `x_dtype` (`winograd_bytes`). `pairs`: products are of bfloat16 (`winograd_pairs`)."""
+    INT32, sums of bytes of `x_dtype` (`int8`). `pairs`: products are of bfloat16 (`bfloat16`)."""
 
     outputs: int = 4
     epilogue: Epilogue | None = None
@@ -83,7 +83,8 @@ class WinogradSpec:
 
 
 def winograd_tile(spec: WinogradSpec, target: Target) -> Tile:
-    """The register tile of the products, by `stepped.stepped_micro_text`: the spec's, or one that suits many filters."""
+    """The register tile of the products, by `blocked_k_microkernel.stepped_micro_text`: the spec's, or one that suits many
+    filters."""
     return spec.tile or blocked_tile(1 << 10, None, spec.dtype, target)
 
 
@@ -201,7 +202,8 @@ def winograd_args(
     x_pixel_nbytes: int | None = None,
     y_pixel_nbytes: int | None = None,
 ) -> list[Argument]:
-    """The kernel's arguments. `x`: the input without border; `taps`: the address of `blocked.row_taps`; `scratch`: that of
+    """The kernel's arguments. `x`: the input without border; `taps`: the address of `pointwise_kernel.row_taps`; `scratch`:
+    that of
     `scratch_nbytes` bytes for every thread; `nthreads`: how many are expected (more or fewer are right, too); `claims`: the
     address of an int64 0 for this call alone, which is 0 again at its end, for several threads; `number`: the address of the
     zero point of bytes.
