@@ -31,9 +31,7 @@ FORWARD: dict[tuple[str, str], str] = {
     ("session.inference_session", "sandbox.remote_engine"): "a session is made of an engine here, or of one in a process apart",
 }
 """(module, imported module) -> why this one import may point forward."""
-CYCLES: dict[frozenset[str], str] = {
-    frozenset(("session.inference_session session.low_level_session session.ort_methods").split()): "to be untied",
-}
+CYCLES: dict[frozenset[str], str] = {}
 """Modules that import each other -> why they may."""
 MODULES_IN_A_FOLDER, MODULES_AT_THE_ROOT = 25, 8
 

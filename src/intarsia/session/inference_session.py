@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Never, Self
 
 from intarsia import progress
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from intarsia.reports.profile_report import ProfileReport
     from intarsia.session.engine import Engine
     from intarsia.session.io_binding import IOBinding
+    from intarsia.session.low_level_session import LowLevelSession
 
 _KEYWORDS = {"disabled_optimizers": None, "enable_fallback": True, "new_ops": None, "read_config_from_model": None}
 
@@ -131,12 +133,6 @@ class InferenceSession(OrtMethods):
                     if results is not None:
                         return results
         return engine.run(output_names, input_feed, run_options, timeout, framework, taps)
-
-    def io_binding(self) -> IOBinding:
-        """A new, empty binding for this session."""
-        from intarsia.session.io_binding import IOBinding
-
-        return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Run on what is bound; results are the binding's outputs. Raises InvalidArgument for another session's binding."""
@@ -250,9 +246,14 @@ class InferenceSession(OrtMethods):
 
         return reduced(type(self), self._engine.source, self._sess_options, self._arguments)
 
-    @property
-    def _model(self) -> Any:
-        return self._engine.model
+    @cached_property
+    def _sess(self) -> LowLevelSession:
+        from intarsia.session.low_level_session import LowLevelSession
+
+        return LowLevelSession.of(self)
+
+
+OrtMethods._session_class = InferenceSession
 
 
 def _engine(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from intarsia.errors import Fail, InvalidArgument
 from intarsia.model.signature import ModelMetadata, NodeArg
 from intarsia.options.session_options import RunOptions, SessionOptions
+from intarsia.session.ort_methods import OrtMethods
 from intarsia.values.ort_value import OrtValue, OrtValueVector
 
 if TYPE_CHECKING:
@@ -41,11 +42,9 @@ class LowLevelSession:
         disabled_optimizers: Sequence[str] | set[str] = (),
     ) -> None:
         """Load and compile the model. Raises as `InferenceSession`."""
-        from intarsia.session.inference_session import InferenceSession
-
         options, model, read_config = self._plan
         given = list(provider_options) or None
-        self._made = InferenceSession(
+        self._made = OrtMethods._session_class(
             model, options, list(providers) or None, given, disabled_optimizers=set(disabled_optimizers),
             read_config_from_model=read_config,
         )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from intarsia.errors import NotImplemented
 from intarsia.options.config_keys import EFFICIENT, WORKLOAD, check_dynamic_option
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from intarsia.providers.registry import ProviderArgument
     from intarsia.session.async_threads import Callback
     from intarsia.session.engine import Engine
-    from intarsia.session.low_level_session import LowLevelSession
+    from intarsia.session.io_binding import IOBinding
     from intarsia.session.session_reports import OrtEpAssignedSubgraph
     from intarsia.values.ort_device import OrtDevice, OrtMemoryInfo
     from intarsia.values.ort_value import OrtValue, OrtValueVector
@@ -34,6 +34,9 @@ def _ort_value_type() -> type[OrtValue]:
 
 class OrtMethods:
     """Base of `InferenceSession`; see there."""
+
+    _session_class: ClassVar[type[Any]]
+    """`InferenceSession`, for what is below it and makes one."""
 
     _engine: Engine
     _sess_options: SessionOptions
@@ -117,6 +120,12 @@ class OrtMethods:
         from intarsia.values.ort_value import OrtValue
 
         return OrtValue.ortvalue_from_shape_and_type(shape, element_type, device_type, device_id, vendor_id)
+
+    def io_binding(self) -> IOBinding:
+        """A new, empty binding for this session."""
+        from intarsia.session.io_binding import IOBinding
+
+        return IOBinding(self)
 
     # --- what the model is ---
 
@@ -240,12 +249,6 @@ class OrtMethods:
 
     # --- onnxruntime's private attributes that programs read ---
 
-    @functools.cached_property
-    def _sess(self) -> LowLevelSession:
-        from intarsia.session.low_level_session import LowLevelSession
-
-        return LowLevelSession.of(self)
-
     @property
     def _model_bytes(self) -> bytes | None:
         given = self._engine.source.given
@@ -262,3 +265,7 @@ class OrtMethods:
     @property
     def _outputs_meta(self) -> list[NodeArg]:
         return self._engine.outputs_meta
+
+    @property
+    def _model(self) -> Any:
+        return self._engine.model
