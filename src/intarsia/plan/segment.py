@@ -417,10 +417,10 @@ class Segment:
     ) -> tuple[dict[str, int], int]:
         lives = extended(self.lifetimes(), found)
         names = list(lives)
-        lifetimes = [(product(shapes[n]) * self.buffers[n].dtype.numpy.itemsize, *lives[n]) for n in names]
+        lifetimes = [(math.prod(shapes[n]) * self.buffers[n].dtype.numpy.itemsize, *lives[n]) for n in names]
         lifetimes += [(nbytes, *scratch_life(i, found)) for i, nbytes in enumerate(scratch) if nbytes]
         names += [f"{SCRATCH}{i}" for i, nbytes in enumerate(scratch) if nbytes]
-        offsets, total = place(lifetimes, threads)  # type: ignore[arg-type]
+        offsets, total = place(lifetimes, threads)
         return dict(zip(names, offsets, strict=True)), total
 
 

@@ -116,8 +116,8 @@ Operand = Tensor | Scalar
 # --- leaves -------------------------------------------------------------------------------------------------------
 
 
-def input(index: int, dtype: DType, shape: Sequence[Dim]) -> Tensor:
-    """The definition's `index`-th tensor operand."""
+def input(index: int | str, dtype: DType, shape: Sequence[Dim]) -> Tensor:
+    """The definition's `index`-th tensor operand; in what is fused, the value of this name."""
     return Tensor("input", (), (index,), dtype, tuple(shape))
 
 

@@ -109,6 +109,7 @@ def register_execution_provider(
     Raises:
         InvalidArgument: the name exists, or the arguments do not say where the class is.
     """
+    entry: str | type[ExecutionProvider]
     if isinstance(provider, str):
         if not location or ":" not in location:
             raise InvalidArgument(f"where is {provider!r}? expected location='module:attribute', got {location!r}")
@@ -116,7 +117,7 @@ def register_execution_provider(
     else:
         if not (isinstance(provider, type) and issubclass(provider, ExecutionProvider)):
             raise InvalidArgument(f"expected a subclass of ExecutionProvider or a name, got {provider!r}")
-        name, entry = _declared_name(provider), provider  # type: ignore[assignment]
+        name, entry = _declared_name(provider), provider
     with _lock:
         if not replace and (name in BUILTIN or name in _registered):
             raise InvalidArgument(

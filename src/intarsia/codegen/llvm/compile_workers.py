@@ -59,6 +59,8 @@ class _Process:
             )
         except OSError as error:
             raise CannotStart(f"{command[0]!r} cannot be started: {error}") from error
+        assert self._popen.stdin is not None and self._popen.stdout is not None
+        self._stdin, self._stdout = self._popen.stdin, self._popen.stdout
         self._facts: tuple[str, str, str, str] | None = None
         self.stopped = False
 
@@ -85,7 +87,7 @@ class _Process:
         try:
             rest = memoryview(compile_ir.packed(tuple(request)))
             while rest:
-                rest = rest[self._popen.stdin.write(rest) :]  # type: ignore[union-attr]
+                rest = rest[self._stdin.write(rest) :]
         except OSError as error:
             raise _Died(self._how()) from error
         answer: bytes | str = self._answer()
@@ -102,7 +104,7 @@ class _Process:
     def _read(self, nbytes: int) -> bytes:
         parts = []
         while nbytes:
-            part = self._popen.stdout.read(min(nbytes, _READ_NBYTES))  # type: ignore[union-attr]
+            part = self._stdout.read(min(nbytes, _READ_NBYTES))
             if not part:
                 raise EOFError
             parts.append(part)
@@ -125,16 +127,16 @@ class _Process:
         """Kill it, and leave nothing of it."""
         self._popen.kill()
         self._popen.wait()
-        for pipe in (self._popen.stdin, self._popen.stdout):
+        for pipe in (self._stdin, self._stdout):
             with contextlib.suppress(OSError):  # what was not yet written
-                pipe.close()  # type: ignore[union-attr]
+                pipe.close()
 
     def forget(self) -> None:
         """Let go of it in a forked child, whose it is not."""
         self._popen.returncode = 0
-        for pipe in (self._popen.stdin, self._popen.stdout):
+        for pipe in (self._stdin, self._stdout):
             with contextlib.suppress(OSError):
-                pipe.close()  # type: ignore[union-attr]
+                pipe.close()
 
 
 class Compilers:

@@ -43,7 +43,7 @@ from intarsia.codegen.loops.reuse_in_output import kept_value
 from intarsia.codegen.loops.scan_and_scatter import ROW_CHUNK, InOrder
 from intarsia.codegen.loops.scope import FORCED, MASKED, ROLLED, Scope
 from intarsia.codegen.loops.split_argreduce import in_reductions
-from intarsia.graph.dims import Dim, Expr, evaluate, product
+from intarsia.graph.dims import Dim, Expr, evaluate, number_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.primitives.divisors import may_divide_by_zero
@@ -336,7 +336,7 @@ class _Lowering(InOrder):
         def store(inner: Scope) -> None:
             if plan.inner is not None:
                 inner.variables[names[plan.inner]] = self.loop_variable
-            for place in itertools.product(*(range(int(shape[n])) for n in plan.tail)):  # type: ignore[arg-type]
+            for place in itertools.product(*(range(number_of(shape[n])) for n in plan.tail)):
                 numbers: dict[int, Index] = {n: ("c", i) for n, i in zip(plan.tail, place, strict=True)}
                 self._store(inner, roots, [numbers.get(n, ("v", name)) for n, name in enumerate(names)], offsets, full)
 

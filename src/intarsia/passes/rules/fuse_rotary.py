@@ -55,7 +55,8 @@ def _bounds(rewriter: Rewriter, m: Match, name: str) -> tuple[int, int] | None:
     if starts is None or ends is None or axes not in ([-1], [rank - 1]) or steps != [1]:
         return None
     size = shape[-1]
-    return tuple(max(0, min(size, v + size if v < 0 else v)) for v in (starts[0], ends[0]))  # type: ignore[return-value]
+    begin, end = (max(0, min(size, v + size if v < 0 else v)) for v in (starts[0], ends[0]))
+    return begin, end
 
 
 def _fuse_rotary(m: Match) -> Patch | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from intarsia.graph.dims import Expr, symbols_of
+from intarsia.graph.dims import Expr, number_of, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.lazy_dataclass import dataclass
@@ -143,7 +143,7 @@ def _side_by_side(patch: Patch, stacked: str, kind: TensorType, axis: int) -> st
         stacked = patch.op("Transpose", [stacked], perm=[*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1)])
     if shape[axis] == 1:
         return patch.op("Squeeze", [stacked, patch.ints(axis + 1)])
-    return patch.op("Reshape", [stacked, patch.ints(*(-1 if i == axis else int(d) for i, d in enumerate(shape)))])  # type: ignore[arg-type]
+    return patch.op("Reshape", [stacked, patch.ints(*(-1 if i == axis else number_of(d) for i, d in enumerate(shape)))])
 
 
 def _joined(m: Match) -> Patch | None:

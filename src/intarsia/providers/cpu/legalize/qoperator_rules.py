@@ -25,14 +25,14 @@ class IntegerOperators:
         draft = self.draft
         x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *rest = node.inputs
         bias = rest[0] if rest else ""
-        scales = [draft.array(n) for n in (x_scale, w_scale, y_scale)]
+        xs, ws, ys = (draft.array(n) for n in (x_scale, w_scale, y_scale))
         kind = draft.types.get(x)
-        if any(s is None for s in scales) or w not in draft.graph.constants or draft.rank(x) not in (3, 4, 5):
+        if xs is None or ws is None or ys is None or w not in draft.graph.constants or draft.rank(x) not in (3, 4, 5):
             return False
         if not isinstance(kind, TensorType) or any(draft.dtype(n) not in BYTES for n in (x, w, y_zero)):
             return False
         zero = draft.array(y_zero)
-        if scales[0].size != 1 or scales[2].size != 1 or zero is None or zero.size != 1 or draft.array(x_zero) is None:  # type: ignore[union-attr]
+        if xs.size != 1 or ys.size != 1 or zero is None or zero.size != 1 or draft.array(x_zero) is None:
             return False
         steps = draft.array(bias) if bias else None
         if bias and steps is None:
@@ -41,9 +41,8 @@ class IntegerOperators:
         total = draft.append(node, "ConvInteger", 10, [x, w, x_zero, w_zero], attributes=node.attributes)
         if steps is not None:
             total = draft.append(node, "Add", 14, [total, draft.constant(bias, steps.reshape(shape))])
-        xs, ws, ys = (s.reshape(-1) for s in scales)  # type: ignore[union-attr]
         real = draft.name(node.outputs[0])
-        scale = xs * ws / ys
+        scale = xs.reshape(-1) * ws.reshape(-1) / ys.reshape(-1)
         draft.scaled(node, total, scale.reshape(shape) if scale.size > 1 else scale.reshape(()), "", real)
         draft.quantized(node, real, y_zero)
         return True

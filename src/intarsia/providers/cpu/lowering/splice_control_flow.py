@@ -329,9 +329,10 @@ class _Splicer:
             self.constraints += segment.constraints
         self.constraints += executable.constraints
         found = [types.get(name) for name in executable.outputs]
-        if any(not isinstance(kind, TensorType) or kind.shape is None for kind in found):
+        kinds = [kind for kind in found if isinstance(kind, TensorType) and kind.shape is not None]
+        if len(kinds) < len(found):
             raise _NeedsPython
-        return _Body(steps, [places[r.buffer] for r in executable.results], found)  # type: ignore[arg-type]
+        return _Body(steps, [places[r.buffer] for r in executable.results], kinds)
 
     def _check(self, executable: Executable) -> None:
         """Raises where the body is not native throughout, where its sizes are not known before the run, or where it divides

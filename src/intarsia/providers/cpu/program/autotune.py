@@ -20,6 +20,7 @@ import numpy as np
 
 from intarsia.cache.disk_cache import content_key, get_cache
 from intarsia.cache.fingerprint import cpu_key, sources
+from intarsia.graph.dims import numbers_of
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
 from intarsia.lazy_dataclass import dataclass
 from intarsia.printable import get_logger
@@ -139,7 +140,7 @@ def _one_node(template: Template) -> tuple[Graph, np.ndarray]:
     x, w = template.types[:2]
     assert x is not None and w is not None and x.shape is not None and w.shape is not None
     rng = np.random.default_rng(0)
-    shape, weights = (tuple(int(d) for d in kind.shape) for kind in (x, w))  # type: ignore[union-attr, arg-type]
+    shape, weights = numbers_of(x.shape), numbers_of(w.shape)
     scale = math.sqrt(max(1, math.prod(weights) // max(weights)))
     constant = Constant.of("w", (rng.standard_normal(weights, np.float32) / scale).astype(w.dtype.numpy))
     node: Node = template.node.copy(inputs=["x", "w"], outputs=["y"], traced=None)

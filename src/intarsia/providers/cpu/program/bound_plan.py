@@ -203,10 +203,13 @@ def _branch_call(step: HostStep, executable: Executable) -> BranchCall | None:
     if node.op_type != "If" or node.domain:
         return None
     operands, results = _operands(step, executable), _outputs(node, executable)
-    if operands is None or results is None or any(x is None for x in operands):
+    if operands is None or results is None:
         return None
-    captured = dict(zip((*node.inputs, *step.captured), operands, strict=True))
-    return BranchCall(node, captured[node.inputs[0]], captured, results)  # type: ignore[arg-type]
+    given = zip((*node.inputs, *step.captured), operands, strict=True)
+    captured = {name: operand for name, operand in given if operand is not None}
+    if len(captured) < len({*node.inputs, *step.captured}):
+        return None
+    return BranchCall(node, captured[node.inputs[0]], captured, results)
 
 
 def _operands(step: HostStep | LoopStep, executable: Executable) -> tuple[int | np.ndarray | None, ...] | None:

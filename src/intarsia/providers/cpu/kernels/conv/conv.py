@@ -121,7 +121,7 @@ class Convolution(Filtered):
     def result(self, acc: Tensor) -> Tensor:
         if len(self.types) < 3 or self.types[2] is None:
             return acc
-        return acc + k.input(self.node.inputs[2], acc.dtype, self.types[2].shape or ())  # type: ignore[arg-type]
+        return acc + k.input(self.node.inputs[2], acc.dtype, self.types[2].shape or ())
 
     def schedule_table(self) -> tuple[Schedule[Convolution], ...]:
         return SCHEDULES

@@ -446,7 +446,7 @@ class Gemm(MatMul):
         out = acc if alpha == 1 else acc * alpha
         if len(self.types) < 3 or self.types[2] is None or beta == 0:
             return out
-        c = k.input(self.node.inputs[2], self.types[2].dtype, self.types[2].shape or ())  # type: ignore[arg-type]
+        c = k.input(self.node.inputs[2], self.types[2].dtype, self.types[2].shape or ())
         return out + (c if beta == 1 else c * beta)
 
 

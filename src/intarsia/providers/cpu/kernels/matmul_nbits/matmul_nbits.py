@@ -85,7 +85,7 @@ class BlockMatMul(MatMul):
         bias = self.types[2]
         if bias is None:
             return acc
-        return acc + k.cast(k.input(self.node.inputs[_BIAS], bias.dtype, bias.shape or ()), acc.dtype)  # type: ignore[arg-type]
+        return acc + k.cast(k.input(self.node.inputs[_BIAS], bias.dtype, bias.shape or ()), acc.dtype)
 
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
