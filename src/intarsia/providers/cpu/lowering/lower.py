@@ -114,6 +114,9 @@ class _Workspace:
         constant = self.known.get(name)
         return original_type(constant) if constant is not None else None
 
+    def is_constant(self, name: str) -> bool:
+        return name in self.known
+
     def array(self, name: str) -> np.ndarray | None:
         constant = self.known.get(name)
         return None if constant is None else constant.numpy()

@@ -29,6 +29,9 @@ _WORTH_TIMING = 3.0  # times the least estimate
 class Constants(Protocol):
     """Which operands are constant."""
 
+    def is_constant(self, name: str) -> bool:
+        """Whether `array` has something."""
+
     def array(self, name: str) -> np.ndarray | None:
         """The constant called `name`, or None if it is computed at run time."""
 

@@ -38,6 +38,9 @@ class Workspace(Protocol):
     def original_type(self, name: str) -> DType | None:
         """The type of fewer bits in which the model gives the float32 constant `name`, if it does."""
 
+    def is_constant(self, name: str) -> bool:
+        """Whether `array` has something; reads nothing."""
+
     def array(self, name: str) -> np.ndarray | None:
         """The constant called `name`, or None if it is computed at run time."""
 

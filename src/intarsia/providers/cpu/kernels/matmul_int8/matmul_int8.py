@@ -26,6 +26,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
+from intarsia.providers.cpu.kernels.common.choose_schedule import LoweringEnv
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
@@ -33,7 +34,8 @@ from intarsia.providers.cpu.kernels.common.precision import byte_unit
 from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace
 from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel as template
-from intarsia.providers.cpu.kernels.matmul.matmul import Batches, MatMul
+from intarsia.providers.cpu.kernels.matmul.matmul import MatMul
+from intarsia.providers.cpu.kernels.matmul.matmul_arguments import Batches
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import fused_operand
 from intarsia.providers.cpu.kernels.matmul.vnni import Left, pays, word_steps
 from intarsia.providers.cpu.kernels.matmul_int8 import saturation_free_order, widened_int16
@@ -127,6 +129,12 @@ class ByteMatMul(MatMul):
     a_zero: Zero = field(default=Zero())
     b_zero: Zero = field(default=Zero())
     integers: bool = True
+
+    def schedule_table(self) -> tuple[()]:
+        return ()
+
+    def candidates(self, env: LoweringEnv) -> None:
+        return None
 
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str

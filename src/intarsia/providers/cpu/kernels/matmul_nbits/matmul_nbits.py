@@ -19,13 +19,14 @@ from intarsia.ops.framework.infer import Inference
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Arguments, Below, Code, Ref, Sizes, Step, form_of
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.cpu.kernels.common.choose_schedule import LoweringEnv
+from intarsia.providers.cpu.kernels.common.choose_schedule import KernelRequest, LoweringEnv, Schedule, first_of
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, product_tile, tile_of, tiled_micro_text
 from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, forms_of, tensor_types
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import pays_in_rows
+from intarsia.providers.cpu.kernels.matmul.gemm import ConstantRows, Gemm
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import ARGUMENTS, GemmSpec
 from intarsia.providers.cpu.kernels.matmul.matmul import MatMul
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
@@ -37,6 +38,7 @@ _B, _SCALES, _ZEROS, _GROUPS, _BIAS = 1, 2, 3, 4, 5
 _PAIRS_OF_A = 3  # the accuracy_level that lets A be rounded to bfloat16
 _BYTES_OF_A = 4  # the accuracy_level that lets A be rounded to bytes, in blocks of its own
 _SERIAL_ELEMENTS = 16384  # of A: fewer are quantised by one thread
+_IN_FLOATS: tuple[Schedule[MatMul], ...] = (ConstantRows("constant-rows"), Gemm("gemm"))
 _IN_TIME = 4  # multiply-adds of bytes in the time of one of float32
 
 
@@ -103,11 +105,11 @@ class BlockMatMul(MatMul):
             columns, depth, GemmSpec(), target
         )
         if not tiles or isinstance(found.rows, int) and not block_quant_packed_a.takes(found.rows, tile, target):
-            return super().steps(target, workspace, epilogue, operands, out)
+            return self._in_floats(target, workspace, epilogue, operands, out)
         many = self._by_tiles(target, workspace, epilogue, operands, out, tile)
         if isinstance(found.rows, int):
             return many
-        few = super().steps(target, workspace, epilogue, operands, out)
+        few = self._in_floats(target, workspace, epilogue, operands, out)
         return [*(replace(step, arguments=_FewRows(step.arguments, found.rows, tile, target).given) for step in few), *many]
 
     def _by_pairs(self, target: Target, workspace: Workspace) -> bool:
@@ -126,14 +128,14 @@ class BlockMatMul(MatMul):
         found, (depth, columns) = self.batches(), self._sizes
         assert found is not None
         tile = product_tile(columns, DType.FLOAT, target)
-        right, *_ = self._right(workspace, True, tile, target)
+        right, *_ = self.right(workspace, True, tile, target)
         many = matmul_nbits_bfloat16.block_pair_steps(
             target, workspace, epilogue, operands, out, source=self.reads[0], right=right, form=self.form, tile=tile,
             m=found.rows, k=depth, n=columns,
         )  # fmt: skip
         if isinstance(found.rows, int):
             return many
-        few = super().steps(target, workspace, epilogue, operands, out)
+        few = self._in_floats(target, workspace, epilogue, operands, out)
         return [
             *(replace(step, arguments=matmul_nbits_bfloat16.OfRows(step.arguments, found.rows, False)) for step in few),
             *many,
@@ -147,7 +149,7 @@ class BlockMatMul(MatMul):
         found, (k, n), source = self.batches(), self._sizes, self.reads[0]
         assert found is not None
         m, spec = found.rows, GemmSpec(DType.FLOAT, "packed", epilogue, tile=tile)
-        right, *_ = self._right(workspace, True, tile, target)
+        right, *_ = self.right(workspace, True, tile, target)
         zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
         lies = block_quant_packed_a.lie(target)
         packed = source if lies else workspace.temporary(f"{source}%tiles{tile.rows}", DType.FLOAT, (m, k))
@@ -219,16 +221,20 @@ class BlockMatMul(MatMul):
         depth, columns = numbers_of(b.shape)
         return depth, columns
 
+    def schedule_table(self) -> tuple[()]:
+        return ()
+
     def candidates(self, env: LoweringEnv) -> None:
         return None
 
-    def _tiled(self, target: Target, workspace: Workspace) -> bool:
-        return False  # B stays in blocks
+    def _in_floats(
+        self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
+    ) -> list[Step]:
+        """Products of float32 by the numbers that B's blocks stand for."""
+        request = KernelRequest(target, workspace, epilogue, tuple(operands), out)
+        return first_of(_IN_FLOATS, self, request.env).steps(self, request)
 
-    def _matrix(self, workspace: Workspace) -> None:
-        return None  # the constant has other numbers
-
-    def _right(
+    def right(
         self, workspace: Workspace, single: bool, tile: Tile, target: Target
     ) -> tuple[str, str, BlockFormat | None, DType | None]:
         form = self.form

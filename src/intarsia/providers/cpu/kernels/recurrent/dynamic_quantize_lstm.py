@@ -153,6 +153,9 @@ class _InputWeights:
         rows = self._made._by_column(self._workspace, name, self._given)
         return rnn_arguments.arrange(rows, GATES[self._made.spec.cell], self._tile).reshape(-1)
 
+    def is_constant(self, name: str) -> bool:
+        return name in self._arrays or self._workspace.is_constant(name)
+
     def array(self, name: str) -> np.ndarray | None:
         made = self._arrays.get(name)
         return made() if made is not None else self._workspace.array(name)

@@ -1,0 +1,101 @@
+"""The schedules of matrix products by a constant for which A is packed by tiles, then multiplied in parts of K."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from intarsia.ep.capability import Support
+from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import Below, Step
+from intarsia.providers.cpu.kernels.common.choose_schedule import KernelRequest, LoweringEnv
+from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, product_tile, tiled_micro_text
+from intarsia.providers.cpu.kernels.common.precision import described
+from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
+from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import zero_tap
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.matmul.matmul_arguments import PackedACall
+from intarsia.providers.cpu.kernels.matmul.matmul_schedule import MatMulSchedule, estimated
+from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, shares
+from intarsia.providers.cpu.kernels.matmul.pack_a import pack_tiles_text
+
+if TYPE_CHECKING:
+    from intarsia.providers.cpu.kernels.matmul.matmul import MatMul
+
+TILES = (Tile(14, 2, 16, 4), Tile(8, 3, 16, 4))  # of 32 registers of 64 bytes, of which either may be the faster
+_YES = Support.yes()
+
+
+def packing_pays(node: MatMul, env: LoweringEnv) -> Support:
+    """Whether A is packed where it has many rows: the second operand is a large enough constant."""
+    if not node.is_single:
+        return Support.no("it has batch axes of its own in both operands")
+    columns, depth, rows = node.columns, node.depth, node.rows_and_batches.rows
+    if not env.constants.is_constant(node.reads[1]) or not isinstance(depth, int) or not isinstance(columns, int):
+        return Support.no("its second operand is computed in the run")
+    if isinstance(rows, int) and not tiled.packs(rows, product_tile(columns, node.dtype, env.target)):
+        return Support.no(f"{rows} rows are too few to use B's lines again")
+    if not tiled.tiles_pay(columns, depth, GemmSpec(node.dtype), env.target):
+        return Support.no(f"packing rows of {depth} costs more than it spares for {columns} columns")
+    return _YES
+
+
+@dataclass(frozen=True)
+class PackedA(MatMulSchedule):
+    """By the register tile `tile`, or that which suits the columns best."""
+
+    tile: Tile | None = None
+
+    def applies(self, node: MatMul, env: LoweringEnv) -> Support:
+        found = node.reads_floats() and packing_pays(node, env)
+        if found and self.tile is not None:
+            default = product_tile(node.matrix_shape[1], node.dtype, env.target)
+            if default not in TILES:
+                return Support.no("the CPU has no registers for its tile")
+            if default == self.tile:
+                return Support.no("packed-a has this tile")
+        return found
+
+    def pays(self, node: MatMul, env: LoweringEnv) -> Support:
+        return _YES if self.tile is None else Support.no("the other tile suits the columns better by estimate")
+
+    def cost(self, node: MatMul, env: LoweringEnv) -> float:
+        return estimated(node, env, copied=0.5)
+
+    def steps(self, node: MatMul, request: KernelRequest) -> list[Step]:
+        target, workspace, dtype, (k, n) = request.target, request.workspace, node.dtype, node.matrix_shape
+        m = node.rows_and_batches.rows
+        tile = self.tile or product_tile(n, dtype, target)
+        right, layout, _, stored = node.right(workspace, True, tile, target)
+        assert layout == "packed", layout
+        spec = GemmSpec(dtype, "packed", request.epilogue, tile=tile, stored=stored)
+        zero = zero_tap(workspace)
+        packed = workspace.temporary(f"{node.reads[0]}%tiles{tile.rows}", dtype, (m, k))
+        parts, sums = tiled.parts(k, tile), ""
+        if len(parts) > 1:
+            sums = workspace.temporary(f"{request.out}%sums", dtype, (tiled.partial_elements(m, n, tile),))
+        few_rows = micro_text(dtype, target, tile, stored, met_of(tile, None, n))
+        micros = few_rows, tiled_micro_text(dtype, target, tile)
+        few = Below(m, 4 * tile.rows)
+        made = PackedACall(
+            spec, target, (micros[0].symbol, micros[1].symbol), (node.reads[0], packed), right, request.out, zero, sums, m, k,
+            n, request.operands,
+        )  # fmt: skip
+        steps = [
+            Step(
+                pack_tiles_text(dtype, tile, target), (node.reads[0],), (packed,), made.packing, serial=few,
+                label=f"pack {m}x{k}", shared=True,
+            )
+        ]  # fmt: skip
+        between = (sums,) if sums else ()
+        for number, part in enumerate(parts):
+            reads = (node.reads[0], packed, right, zero, *request.operand_names, *between)
+            steps.append(
+                Step(
+                    tiled.tiled_text(spec, target), reads, (request.out, *between), partial(made.arguments, part),
+                    scratch_nbytes=made.scratch_nbytes, label=f"gemm {m}x{n}x{part[1]}" + (f" of {k}" if sums else ""),
+                    serial=few if number else Below(m * n * k, SERIAL_PRODUCTS), calls=micros, arithmetic=described(stored),
+                    work=partial(shares, m * n * part[1]), ahead=True,
+                )
+            )  # fmt: skip
+        return steps
