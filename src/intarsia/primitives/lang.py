@@ -405,9 +405,8 @@ def windows(x: Tensor, axes: Sequence[int], sizes: Sequence[Dim], strides: Seque
     shape = list(x.shape)
     for axis, window, stride, dilation in zip(axes, sizes, strides, dilations, strict=True):
         span = (window - 1) * dilation + 1
-        shape[axis] = floordiv(shape[axis] - span, stride) + 1
-        if isinstance(shape[axis], int) and shape[axis] < 0:  # type: ignore[operator]
-            shape[axis] = 0
+        count = floordiv(shape[axis] - span, stride) + 1
+        shape[axis] = 0 if isinstance(count, int) and count < 0 else count
         require_least(shape[axis], 0, f"the number of windows along axis {axis}")
     attrs = (tuple(axes), tuple(sizes), tuple(strides), tuple(dilations))
     return Tensor("windows", (x,), attrs, x.dtype, (*shape, *sizes))

@@ -364,9 +364,10 @@ def _requests(
         raise InvalidArgument(f"provider_options: expected a list of dicts, one per provider, got {provider_options!r}")
     if len(provider_options) != len(given):
         raise InvalidArgument(f"provider_options: expected {len(given)} dicts, one per provider, got {len(provider_options)}")
-    if any(isinstance(entry, tuple) for entry in given):
+    names = [entry for entry in given if not isinstance(entry, tuple)]
+    if len(names) < len(given):
         raise InvalidArgument("give options either as (name, options) in providers or as provider_options, not both")
-    return [_request((entry, options)) for entry, options in zip(given, provider_options, strict=True)]  # type: ignore[arg-type]
+    return [_request((entry, options)) for entry, options in zip(names, provider_options, strict=True)]
 
 
 def _request(entry: ProviderArgument) -> tuple[ProviderName, Mapping[str, Any]]:

@@ -46,7 +46,8 @@ def _converter(framework: str) -> Callable[[Any], Any]:
     except ImportError as error:
         raise InvalidArgument(f"framework={framework!r}: {error}; install it or choose 'numpy'") from error
     if framework == "cupy":
-        return module.asarray  # type: ignore[no-any-return]
+        convert: Callable[[Any], Any] = module.asarray
+        return convert
     if framework == "tensorflow":
         return lambda array: module.from_dlpack(OrtValue(array).to_dlpack())
     return lambda array: module.from_dlpack(OrtValue(array))

@@ -163,7 +163,8 @@ class _Labels:
             row = [None if x is None else self.find(x) for x in self.of[id(t)]]
             out: list[list[int]] = []
             for i, x in enumerate(row):
-                if i and row[i - 1] in joined and after.get(row[i - 1]) == x:  # type: ignore[arg-type]
+                ahead = row[i - 1] if i else None
+                if ahead is not None and ahead in joined and after.get(ahead) == x:
                     out[-1].append(i)
                 else:
                     out.append([i])

@@ -452,15 +452,16 @@ def _follow_ratio(result: Inference, node: Node, name: str, whole: bool) -> None
 
 def _follow_vector(result: Inference, node: Node, name: str, root: k.Tensor, values: Mapping[int, np.ndarray | None]) -> None:
     """Sizes, and quotients of sizes, in a vector in floating point: what Resize takes as its scales."""
-    known = [values.get(i) for i in range(len(node.inputs))]
+    given = [values.get(i) for i in range(len(node.inputs))]
+    known = [x for x in given if x is not None]
     count = product(root.shape)
-    if any(x is None for x in known) or not isinstance(count, int) or count > FLOAT_LIMIT:
+    if len(known) < len(given) or not isinstance(count, int) or count > FLOAT_LIMIT:
         return
     found = None
     if node.op_type == "Cast":
         found = known[0]
     elif node.op_type == "Div":
-        found = divided(*known)  # type: ignore[arg-type]
+        found = divided(*known)
     elif node.op_type in _MOVES:
         with suppress(Unknown):
             found = evaluate_symbolic(root, values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -176,7 +177,7 @@ def _constant_gemm(m: Match) -> Patch | None:
         old = (a, b, c)[i]
         assert old is not None
         shape = old.shape[::-1] if i == 0 else old.shape
-        inputs[i] = patch.lazy_constant(old.dtype, shape, lambda old=old, change=change: change(old.numpy()), "operand")  # type: ignore[misc]
+        inputs[i] = patch.lazy_constant(old.dtype, shape, partial(_changed, old, change), "operand")
     out = rewriter.fresh(f"{patch.stem}.gemm", patch.types)
     patch.node(node.copy(inputs=inputs, outputs=[out], attributes=attributes, origin=patch.origin))
     return patch.result(out, node.outputs[0])
@@ -270,3 +271,7 @@ EXTENDED_RULES = RuleSet(
         ),
     ),
 )
+
+
+def _changed(constant: Constant, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    return change(constant.numpy())

@@ -59,10 +59,14 @@ def _pad_into_conv(m: Match) -> Patch | None:
 def _same_steps(m: Match) -> bool:
     """Whether what is quantised is dequantised by the same numbers."""
     there, back = m.node("quantizer").inputs[1:], m.node("dequantizer").inputs[1:]
-    pairs = [[m.rewriter.constant(name) for name in names] for names in zip(there, back, strict=False)]
-    if len(there) != 2 or len(back) != 2 or any(c is None or c.size != 1 for pair in pairs for c in pair):
+    if len(there) != 2 or len(back) != 2:
         return False
-    return all(a.dtype is b.dtype and a.numpy().item() == b.numpy().item() for a, b in pairs)  # type: ignore[union-attr]
+    for a, b in ((m.rewriter.constant(x), m.rewriter.constant(y)) for x, y in zip(there, back, strict=True)):
+        if a is None or b is None or a.size != 1 or b.size != 1:
+            return False
+        if a.dtype is not b.dtype or a.numpy().item() != b.numpy().item():
+            return False
+    return True
 
 
 def _explicit_borders(m: Match) -> Patch | None:

@@ -123,7 +123,8 @@ class Constants:
         given = {n: self.gpu.write(a, "weights") for n, a in cut.tables.items()}
         plan = Plan(self.gpu, (leaf,), cut.jobs, cut.stored, given, [("made", how.dtype, cut.stored["made"][1])])
         (made,) = plan.run({leaf: self._slices.get(leaf) or self._written(source)}, use="weights")
-        return made.handle  # type: ignore[no-any-return]
+        handle: Slice = made.handle
+        return handle
 
     def has(self, name: str) -> bool:
         """Whether it is on the device."""

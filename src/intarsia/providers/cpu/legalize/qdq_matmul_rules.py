@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from intarsia.graph.dims import numbers_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.internal.integers import DOMAIN
@@ -50,7 +51,7 @@ class PairProducts:
         shape = kind.shape if isinstance(kind, TensorType) else None
         if bias and (shape is None or not all(isinstance(d, int) for d in shape)):
             return False
-        total, bias = draft.with_bias(node, total, bias, scale, shape or ())  # type: ignore[arg-type]
+        total, bias = draft.with_bias(node, total, bias, scale, numbers_of(shape or ()))
         draft.scaled(node, total, scale, bias, node.outputs[0])
         return True
 

@@ -271,8 +271,8 @@ def matmul_bnb4(node: Node, inference: Inference) -> Template | None:
     (a, *_), out, attributes = tensor_types(node, inference), inference.types.get(node.outputs[0]), node.attributes
     if a is None or a.shape is None or a.dtype is not DType.FLOAT or not a.shape or not isinstance(out, TensorType):
         return None
-    constants = [inference.graph.constants.get(name) for name in node.inputs[1:3]]
-    if any(c is None for c in constants) or not whole_blocks(attributes) or not are_finite(constants[1]):  # type: ignore[arg-type]
+    codes, scales = (inference.graph.constants.get(name) for name in node.inputs[1:3])
+    if codes is None or scales is None or not whole_blocks(attributes) or not are_finite(scales):
         return None
     weights = TensorType(DType.FLOAT, (int(attributes["K"]), int(attributes["N"])))
     form = BlockFormat(4, int(attributes["block_size"]), False, BNB4_NUMBERS[int(attributes["quant_type"])])

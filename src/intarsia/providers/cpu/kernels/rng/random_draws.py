@@ -43,12 +43,14 @@ def random(node: Node, inference: Inference) -> Template | None:
     out = _shaped(inference.types.get(node.outputs[0]))
     kind, *bounds = _KINDS[node.op_type.removesuffix("Like")]
     low, high = (float(node.attributes.get(name, default)) for name, default in bounds)
-    reads, types, source = (), (), DType.FLOAT
+    reads: tuple[str, ...] = ()
+    types: tuple[TensorType | None, ...] = ()
+    source = DType.FLOAT
     if kind == "below":
         x = _shaped(tensor_types(node, inference)[0])
         if x is None or x.dtype not in _FLOATS:
             return None
-        reads, types, source = (node.inputs[0],), (x,), x.dtype  # type: ignore[assignment]
+        reads, types, source = (node.inputs[0],), (x,), x.dtype
     if out is None or out.dtype not in (SUPPORTED_DTYPES if kind == "below" else _FLOATS):
         return None
     seed = node.attributes.get("seed")
