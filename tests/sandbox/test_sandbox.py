@@ -87,6 +87,20 @@ def process_of(session: Any) -> subprocess.Popen[bytes]:
     return found
 
 
+class Doubling(ort.InferenceSession):
+    """A program's own kind of session."""
+
+    def doubled(self, feed: Any) -> Any:
+        return 2 * self.run(None, feed)[0]
+
+
+def test_a_session_is_of_the_class_that_was_asked_for() -> None:
+    with Doubling(model(), options()) as session:
+        assert type(session) is Doubling
+        assert process_of(session).pid != os.getpid()
+        assert session.doubled(X).tolist() == [4, 8]
+
+
 def test_the_answers_are_a_sessions(adding: Any) -> None:
     assert isinstance(adding, ort.InferenceSession)
     assert process_of(adding).pid != os.getpid()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 import json
 import pickle
@@ -60,6 +61,13 @@ class TestModels:
             TypeError, match="unexpected keyword argument 'disabled_optimisers'; did you mean 'disabled_optimizers'"
         ):
             ort.InferenceSession(make_model(AFFINE), disabled_optimisers=["x"])
+
+    def test_further_keywords_are_parameters(self) -> None:
+        parameters = inspect.signature(ort.InferenceSession).parameters.values()
+        found = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+        assert found == {
+            "disabled_optimizers": None, "enable_fallback": True, "new_ops": None, "read_config_from_model": None,
+        }  # fmt: skip
 
     def test_options_of_another_type(self, make_model) -> None:
         with pytest.raises(InvalidArgument, match="sess_options: expected SessionOptions, got dict"):
