@@ -38,7 +38,7 @@ from intarsia.ops.framework.registry import OpRecord
 from intarsia.providers.cpu.lowering.lower import lower_graph
 from intarsia.providers.cpu.program.calls.host_kernels import NATIVE
 from intarsia.providers.cpu.program.cpu_program import CpuProgram
-from intarsia.providers.gpu.survey import Survey
+from intarsia.providers.gpu.node_support import Survey
 from intarsia.providers.reference import ReferenceExecutionProvider
 
 ROOT = Path(__file__).parents[1]

@@ -19,7 +19,7 @@ from intarsia.graph.load import load
 from intarsia.ops import registry
 from intarsia.ops.framework.infer import infer
 from intarsia.passes.optimizer import optimize
-from intarsia.providers.gpu.survey import Survey
+from intarsia.providers.gpu.node_support import Survey
 from intarsia.testing.cases import cases, model_and_data, run_case, sample
 
 NODES = [name for name, case in cases().items() if case.kind == "node"]

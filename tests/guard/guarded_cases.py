@@ -354,7 +354,7 @@ def templates() -> list[str]:
     import pkgutil
 
     import intarsia.providers.cpu.kernels as families
-    from intarsia.providers.cpu.kernels.common.schedule import Template
+    from intarsia.providers.cpu.kernels.common.template import Template
 
     for info in pkgutil.walk_packages(families.__path__, f"{families.__name__}."):
         importlib.import_module(info.name)

@@ -178,7 +178,8 @@ def again_function() -> int:
 
 
 def open_function() -> int:
-    """The address of the C function that runs a call whose sizes are open on a feed (`intarsia.runtime.spmd_open`)."""
+    """The address of the C function that runs a call whose sizes are open on a feed
+    (`intarsia.runtime.spmd_dynamic_shapes`)."""
     return _native().open
 
 

@@ -3,7 +3,7 @@
 `feed_call` makes a built-in function of one argument out of `intarsia.runtime.spmd_feed`'s native code and the words of a
 call. It answers None to whatever it does not know, so each caller has another way beside it, which is also the only one where
 native code does not know the interpreter (`intarsia.runtime.interpreter`). `again_call` is the same for a call whose arrays are
-bound already, `open_call` for one whose sizes are others from run to run (`intarsia.runtime.spmd_open`).
+bound already, `open_call` for one whose sizes are others from run to run (`intarsia.runtime.spmd_dynamic_shapes`).
 """
 
 from __future__ import annotations

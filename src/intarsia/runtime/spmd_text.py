@@ -12,11 +12,11 @@ from intarsia.codegen.llvm.jit import KernelText, kernel_text
 from intarsia.codegen.llvm.target import Target
 from intarsia.errors import EPFail
 from intarsia.runtime import spmd_state
+from intarsia.runtime.spmd_affinity import PLACES, WAKING
+from intarsia.runtime.spmd_dynamic_shapes import OPEN_TEXT
 from intarsia.runtime.spmd_feed import FEED_TEXT
 from intarsia.runtime.spmd_leases import LEASES_TEXT
-from intarsia.runtime.spmd_open import OPEN_TEXT
 from intarsia.runtime.spmd_phases import PHASE, SHARES
-from intarsia.runtime.spmd_places import PLACES, WAKING
 from intarsia.runtime.spmd_signals import SIGNALS_TEXT, SLICES_TEXT, WHOLE_TEXT
 from intarsia.runtime.spmd_system import denormals_text, pause_text, system_text
 from intarsia.runtime.spmd_waiting import AWAIT, WAITING

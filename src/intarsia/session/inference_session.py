@@ -36,7 +36,7 @@ class InferenceSession(OrtMethods):
         sess_options: see `SessionOptions`.
         providers: names in order of priority, each alone or as (name, options). None: those of `sess_options`, else the CPU.
             The CPU is always the last resort, unless "session.disable_cpu_ep_fallback" is "1". The word "auto": the
-            available providers that are fastest on this model, measured once (see `intarsia.model.provider_selection`).
+            available providers that are fastest on this model, measured once (see `intarsia.model.auto_provider`).
         provider_options: a dict for each provider, where `providers` are names alone.
         disabled_optimizers: names of rewrite rules, and of passes of the CPU provider, to leave out.
         new_ops: operators for this session: functions decorated by `intarsia.op` or `intarsia.host_op`, `OperatorLibrary`s,
@@ -256,9 +256,7 @@ class InferenceSession(OrtMethods):
 OrtMethods._session_class = InferenceSession
 
 
-def _engine(
-    given: Any, options: SessionOptions, providers: Any, provider_options: Any, keywords: Mapping[str, Any]
-) -> Engine:
+def _engine(given: Any, options: SessionOptions, providers: Any, provider_options: Any, keywords: Mapping[str, Any]) -> Engine:
     """The engine of a new session, ready."""
     operators = options.operators_in_force(keywords.get("new_ops"))
     apart = options.config("untrusted.process") == "1"

@@ -34,9 +34,9 @@ from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, r
 
 if TYPE_CHECKING:
     from intarsia.graph.model import Graph
+    from intarsia.model.auto_provider import Choice
     from intarsia.model.background_compile import AnyModel
     from intarsia.model.compiled_model import CompiledModel
-    from intarsia.model.provider_selection import Choice
     from intarsia.model.signature_verification import SignedFiles
     from intarsia.model.trace_profile import Profile
     from intarsia.ops.framework.registry import Registry
@@ -255,7 +255,7 @@ class SessionBuilder:
 
     def _measured(self, provider_options: Sequence[Mapping[str, Any]] | None) -> Choice:
         """The providers that are fastest on this model."""
-        from intarsia.model.provider_selection import SHAPES, choose
+        from intarsia.model.auto_provider import SHAPES, choose
         from intarsia.model.warm_start import model_key
 
         if provider_options is not None:

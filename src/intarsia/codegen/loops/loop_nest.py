@@ -38,10 +38,10 @@ from intarsia.codegen.loops.element_values import stripped
 from intarsia.codegen.loops.hoisted_rows import BLOCK, Rows, rows_of
 from intarsia.codegen.loops.index_expr import ELEMENTWISE, Index, add, linear, of_dim, operand_indices
 from intarsia.codegen.loops.interior_windows import Bordered, bordered, emptiable, is_written_out, reads_apart, window_elements
-from intarsia.codegen.loops.open_sizes import with_open_sizes
 from intarsia.codegen.loops.reuse_in_output import kept_value
 from intarsia.codegen.loops.scan_and_scatter import ROW_CHUNK, InOrder
 from intarsia.codegen.loops.scope import FORCED, MASKED, ROLLED, Scope
+from intarsia.codegen.loops.sizes_as_arguments import with_open_sizes
 from intarsia.codegen.loops.split_argreduce import in_reductions
 from intarsia.graph.dims import Dim, Expr, evaluate, number_of, product
 from intarsia.graph.dtypes import DType

@@ -28,10 +28,10 @@ from intarsia.primitives.interpreter import interpret
 from intarsia.primitives.lang import DefinitionError, Tensor, broadcast, scalar, walk
 from intarsia.primitives.substitute import as_scalar, substitute
 from intarsia.printable import get_logger
-from intarsia.providers.gpu.kept import SMALL_NBYTES, KeptPlan, PlanStore
+from intarsia.providers.gpu.decompositions import device_registry, rewritten
 from intarsia.providers.gpu.launch_ranges import Region
 from intarsia.providers.gpu.plan import Constants, Plan, described, leaf_of, values_nbytes
-from intarsia.providers.gpu.written import device_registry, rewritten
+from intarsia.providers.gpu.plan_cache import SMALL_NBYTES, KeptPlan, PlanStore
 
 _logger = get_logger("intarsia")
 _MOST_COPIED = 4 << 20  # bytes of constants that a kept plan may have of its own

@@ -23,10 +23,10 @@ from intarsia.ops.control import trip_type
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
 from intarsia.primitives.substitute import as_scalar
+from intarsia.providers.gpu.decompositions import DOMAIN
+from intarsia.providers.gpu.decompositions.suppression import lower_suppress
 from intarsia.providers.gpu.launch_ranges import NO_LIMIT
 from intarsia.providers.gpu.recurrent import RECURRENT, count
-from intarsia.providers.gpu.written import DOMAIN
-from intarsia.providers.gpu.written.suppression import lower_suppress
 
 if TYPE_CHECKING:
     from intarsia.providers.gpu.binder import Scope, Work

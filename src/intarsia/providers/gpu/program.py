@@ -21,11 +21,11 @@ from intarsia.graph.model import Graph, Node
 from intarsia.machine import fork_safety
 from intarsia.ops.tensor.random_tensors import state_words
 from intarsia.providers.gpu.binder import bind
-from intarsia.providers.gpu.kept import PlanStore
+from intarsia.providers.gpu.decompositions.rules import STATE
+from intarsia.providers.gpu.node_support import read_as_numbers
 from intarsia.providers.gpu.plan import Constants, Plan, described
+from intarsia.providers.gpu.plan_cache import PlanStore
 from intarsia.providers.gpu.stages import stages
-from intarsia.providers.gpu.survey import read_as_numbers
-from intarsia.providers.gpu.written.rules import STATE
 
 _KEPT_PLANS = 16
 GRAPH = "graphs of launches"

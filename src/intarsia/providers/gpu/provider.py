@@ -16,8 +16,8 @@ from intarsia.ep.provider import CompileContext, ExecutionProvider, Program
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node
 from intarsia.providers.gpu.fitting import beyond
+from intarsia.providers.gpu.node_support import Survey, value_indices
 from intarsia.providers.gpu.program import GpuProgram
-from intarsia.providers.gpu.survey import Survey, value_indices
 
 
 class GpuExecutionProvider(ExecutionProvider):

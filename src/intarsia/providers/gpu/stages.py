@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from intarsia.codegen.clike import Dialect
 from intarsia.device.gpu import DeviceLimits
 from intarsia.graph.model import Graph, Node, Value
-from intarsia.providers.gpu.survey import Survey, numbers_behind
+from intarsia.providers.gpu.node_support import Survey, numbers_behind
 
 
 def stages(graph: Graph, dialect: Dialect, limits: DeviceLimits) -> list[Graph]:

@@ -14,8 +14,8 @@ import intarsia as ort
 from intarsia.cache.disk_cache import DiskCache
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.choose_schedule import Candidates
 from intarsia.providers.cpu.kernels.common.microkernel import tile_of
+from intarsia.providers.cpu.kernels.common.schedule import Candidates
 from intarsia.providers.cpu.program import autotune
 
 CONVOLUTIONS = ("line-buffer", "implicit-gemm", "winograd2", "winograd4")  # that are timed for the convolution of `model`

@@ -25,7 +25,7 @@ from intarsia.plan.size_constraints import WINDOWS_APART
 from intarsia.primitives.divisors import divides, with_known_divisors
 from intarsia.primitives.lang import BINARY, UNARY, Tensor, walk
 from intarsia.primitives.substitute import as_scalar, inputs_of, substitute
-from intarsia.providers.cpu.kernels.common.schedule import Template, template_for
+from intarsia.providers.cpu.kernels.common.template import Template, template_for
 from intarsia.providers.cpu.lowering.outline_products import split_definition
 
 _ELEMENTWISE = UNARY | BINARY | {"select", "cast", "bitcast", "scalar", "size", "input", "broadcast", "iota"}

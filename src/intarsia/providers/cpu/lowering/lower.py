@@ -33,11 +33,11 @@ from intarsia.plan.step import STATUS, Below, Jump, Step
 from intarsia.primitives.lang import Tensor, walk
 from intarsia.primitives.substitute import inputs_of, substitute
 from intarsia.providers.cpu.executable import Executable, HostStep, Result, Unit
-from intarsia.providers.cpu.kernels.common.choose_schedule import LoweringEnv
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.loop_cost import SERIAL_ELEMENTS, loop_shares
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand
+from intarsia.providers.cpu.kernels.common.schedule import LoweringEnv
+from intarsia.providers.cpu.kernels.common.template import FusedOperand
 from intarsia.providers.cpu.kernels.movement.concat_output import joined_step
 from intarsia.providers.cpu.kernels.quantize.byte_lookup import byte_function
 from intarsia.providers.cpu.legalize.legalize import PassEntry, legalize
@@ -200,9 +200,7 @@ class _Lowerer:
             tuple(self.graph.inputs), tuple(self.graph.output_names()), results, self.units, self.constants.used,
             *self._learned(), tuple(c for c in self.of_sizes if symbols_of(c.left) | symbols_of(c.right) <= self.defined),
         )  # fmt: skip
-        return Lowered(
-            self.graph, self.grouping, executable, self.types, self.inference.values, tuple(self.passes), self.env
-        )
+        return Lowered(self.graph, self.grouping, executable, self.types, self.inference.values, tuple(self.passes), self.env)
 
     def _narrow(self) -> None:
         """What only products of bfloat16 read is stored in bfloat16."""

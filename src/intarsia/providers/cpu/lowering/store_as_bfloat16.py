@@ -16,7 +16,7 @@ from intarsia.primitives.lang import Tensor, cast, factor, walk
 from intarsia.primitives.substitute import substitute
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.precision import asked
-from intarsia.providers.cpu.kernels.common.schedule import Template, Workspace
+from intarsia.providers.cpu.kernels.common.template import Template, Workspace
 from intarsia.providers.cpu.lowering.fuse import Group, Grouping, operand_kind
 
 _WHOLE = frozenset(("concat", "scan", "scatter", "dot", "argreduce"))  # what nothing is computed behind, in one nest

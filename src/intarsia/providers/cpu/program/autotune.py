@@ -24,8 +24,8 @@ from intarsia.graph.dims import numbers_of
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
 from intarsia.lazy_dataclass import dataclass
 from intarsia.printable import get_logger
-from intarsia.providers.cpu.kernels.common.choose_schedule import Candidates, LoweringEnv
-from intarsia.providers.cpu.kernels.common.schedule import Template
+from intarsia.providers.cpu.kernels.common.schedule import Candidates, LoweringEnv
+from intarsia.providers.cpu.kernels.common.template import Template
 
 if TYPE_CHECKING:
     from intarsia.codegen.llvm.target import Target

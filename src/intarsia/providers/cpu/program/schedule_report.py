@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from intarsia.lazy_dataclass import dataclass
-from intarsia.providers.cpu.kernels.common.choose_schedule import Considered, considered
+from intarsia.providers.cpu.kernels.common.schedule import Considered, considered
 from intarsia.providers.cpu.value_names import original_name
 
 if TYPE_CHECKING:

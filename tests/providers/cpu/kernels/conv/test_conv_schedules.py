@@ -17,7 +17,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.load import load
 from intarsia.ops import registry
 from intarsia.plan.step import Step
-from intarsia.providers.cpu.kernels.common.choose_schedule import Considered, KernelRequest, candidates, choose, considered
+from intarsia.providers.cpu.kernels.common.schedule import Considered, KernelRequest, candidates, choose, considered
 from intarsia.providers.cpu.kernels.conv.conv import SCHEDULES, Convolution
 from intarsia.providers.cpu.lowering.lower import Lowered, lower_graph
 from intarsia.providers.cpu.program.schedule_report import NodeSchedules, schedule_report

@@ -15,7 +15,7 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.load import load
 from intarsia.ops import registry
 from intarsia.plan.step import Step
-from intarsia.providers.cpu.kernels.common.choose_schedule import Considered, candidates
+from intarsia.providers.cpu.kernels.common.schedule import Considered, candidates
 from intarsia.providers.cpu.kernels.matmul.matmul import SCHEDULES, MatMul
 from intarsia.providers.cpu.lowering.lower import Lowered, lower_graph
 from intarsia.providers.cpu.program.schedule_report import schedule_report

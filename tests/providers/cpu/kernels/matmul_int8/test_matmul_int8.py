@@ -15,7 +15,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang as k
 from intarsia.primitives.interpreter import interpret
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand
+from intarsia.providers.cpu.kernels.common.template import FusedOperand
 from intarsia.providers.cpu.kernels.matmul_int8.zero_point_correction import Correction
 
 TYPES = {np.uint8: onnx.TensorProto.UINT8, np.int8: onnx.TensorProto.INT8}

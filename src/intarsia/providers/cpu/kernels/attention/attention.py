@@ -34,7 +34,7 @@ from intarsia.providers.cpu.kernels.attention.many_queries_microkernel import la
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import micro_text
 from intarsia.providers.cpu.kernels.common.precision import asked, described_unit, pair_unit
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.common.units import VECTORS
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SHARE_PRODUCTS
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import tiled_pairs_text

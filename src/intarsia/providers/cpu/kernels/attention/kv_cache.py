@@ -14,7 +14,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, BuffersAndSizes, Sizes, Step
 from intarsia.providers.cpu.kernels.attention.kv_cache_kernel import cache_rows_text
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 
 if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference

@@ -18,7 +18,7 @@ from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.attention import linear_attention_kernel as template
 from intarsia.providers.cpu.kernels.attention.linear_attention_kernel import Form
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 
 if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference

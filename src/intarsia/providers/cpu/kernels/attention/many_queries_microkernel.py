@@ -8,9 +8,9 @@ stored beside its sums is 0.
 from __future__ import annotations
 
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
+from intarsia.codegen.llvm.cached_kernel_text import kept
 from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import SYMBOL_PLACEHOLDER, KernelText
-from intarsia.codegen.llvm.memoized_kernel import kept
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common.broadcast_a import Numbers

@@ -18,7 +18,7 @@ from intarsia.ops.framework.operands import normal_axis
 from intarsia.plan.step import Argument, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.attention import softmax_kernel as template
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 
 _SERIAL_ELEMENTS = 8192
 _LEAST_ROW = 16  # of a known size: shorter rows are one vector that is mostly masked

@@ -30,9 +30,9 @@ from typing import Any
 
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
 from intarsia.codegen.elementwise.emitter import Emitter
+from intarsia.codegen.llvm.cached_kernel_text import kept
 from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import SYMBOL_PLACEHOLDER, KernelText
-from intarsia.codegen.llvm.memoized_kernel import kept
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType

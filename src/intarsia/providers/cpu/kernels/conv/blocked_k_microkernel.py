@@ -17,8 +17,8 @@ second-level cache the lines of one step of B at `ahead`, which then moves by `p
 from __future__ import annotations
 
 from intarsia.codegen.builder.kernel_body import Body, Value
+from intarsia.codegen.llvm.cached_kernel_text import kept
 from intarsia.codegen.llvm.jit import KernelText
-from intarsia.codegen.llvm.memoized_kernel import kept
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common.broadcast_a import Numbers, steps_at_once

@@ -15,7 +15,10 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.cpu.kernels.common.choose_schedule import (
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
+from intarsia.providers.cpu.kernels.common.schedule import (
     Candidates,
     Constants,
     KernelRequest,
@@ -24,10 +27,7 @@ from intarsia.providers.cpu.kernels.common.choose_schedule import (
     candidates,
     choose,
 )
-from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
-from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace
 from intarsia.providers.cpu.kernels.conv import line_buffer_kernel
 from intarsia.providers.cpu.kernels.conv.direct import ImplicitGemm, LineBuffer
 from intarsia.providers.cpu.kernels.conv.few_output_channels import FewOutputChannels

@@ -11,12 +11,12 @@ from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.argument_tables import Table
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand
+from intarsia.providers.cpu.kernels.common.template import FusedOperand
 from intarsia.providers.cpu.kernels.conv import few_output_channels_kernel, implicit_gemm, line_buffer_kernel, pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import window_operand
 from intarsia.providers.cpu.kernels.conv.window_geometry import WHOLE, Geometry, Place
-from intarsia.providers.cpu.kernels.conv.winograd import plan as winograd_plan
+from intarsia.providers.cpu.kernels.conv.winograd import spec as winograd_plan
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 
 
@@ -87,8 +87,7 @@ class ConvolutionCall(FilterCall):
     def windows(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         given = [
-            line_buffer_kernel.window_operand(self.spec, o.kind, o.dtype, Ref(o.name), shape, threads)
-            for o in self.operands
+            line_buffer_kernel.window_operand(self.spec, o.kind, o.dtype, Ref(o.name), shape, threads) for o in self.operands
         ]
         return line_buffer_kernel.window_args(
             self.spec, self.target, shape, micro=Code(self.micro), x=self._x(), weights=Ref(self.weights), y=self._y(),

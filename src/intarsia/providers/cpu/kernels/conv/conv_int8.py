@@ -25,7 +25,7 @@ from intarsia.ops.framework.infer import Inference
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.precision import byte_unit
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.conv import implicit_gemm, pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile
 from intarsia.providers.cpu.kernels.conv.conv_arguments import FilterCall
@@ -39,7 +39,7 @@ from intarsia.providers.cpu.kernels.conv.window_geometry import (
     with_fewer_axes,
 )
 from intarsia.providers.cpu.kernels.conv.winograd import int8 as winograd_int8
-from intarsia.providers.cpu.kernels.conv.winograd import plan as winograd_plan
+from intarsia.providers.cpu.kernels.conv.winograd import spec as winograd_plan
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.vnni import window_steps
 from intarsia.providers.cpu.kernels.matmul_int8 import saturation_free_order, widened_int16

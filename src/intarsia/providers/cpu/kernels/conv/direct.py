@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from intarsia.ep.capability import Support
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
-from intarsia.providers.cpu.kernels.common.choose_schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, tile_of
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.conv import implicit_gemm, line_buffer_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
 from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
-from intarsia.providers.cpu.kernels.conv.conv_schedule import FEW_PIXELS, ConvSchedule, estimated, has_few_pixels, reads_floats
+from intarsia.providers.cpu.kernels.conv.conv_cost import FEW_PIXELS, ConvSchedule, estimated, has_few_pixels, reads_floats
 from intarsia.providers.cpu.kernels.conv.winograd.cost_model import is_applicable
 from intarsia.providers.cpu.kernels.conv.winograd.winograd import estimated_seconds
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
@@ -92,9 +92,7 @@ class ImplicitGemm(ConvSchedule):
         border, source = node.bordered(target, workspace, request.out, kernel)
         assert node.output.shape is not None
         micro = micro_text(dtype, target, met=met_of(tile, node.output.shape[-2], weights.shape[0] // node.group))
-        call = ConvolutionCall(
-            node.geometry(kernel), spec, target, source, packed, request.out, request.operands, micro.symbol
-        )
+        call = ConvolutionCall(node.geometry(kernel), spec, target, source, packed, request.out, request.operands, micro.symbol)
         step = Step(
             gemm_kernel.kernel_text(spec, target), (source, packed, *request.operand_names), (request.out,), call.product,
             label=f"conv {'x'.join(map(str, kernel))} {node.output}", calls=(micro,), work=call.geometry.shares,

@@ -13,9 +13,9 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Argument, Ref, Sizes, Step
-from intarsia.providers.cpu.kernels.common.choose_schedule import LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
-from intarsia.providers.cpu.kernels.common.schedule import Workspace
+from intarsia.providers.cpu.kernels.common.schedule import LoweringEnv, Schedule
+from intarsia.providers.cpu.kernels.common.template import Workspace
 from intarsia.providers.cpu.kernels.conv import pack_dynamic_filters
 from intarsia.providers.cpu.kernels.conv.conv import Convolution
 from intarsia.providers.cpu.kernels.conv.direct import LineBuffer

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from intarsia.ep.capability import Support
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
-from intarsia.providers.cpu.kernels.common.choose_schedule import KernelRequest, LoweringEnv
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.conv import few_output_channels_kernel
 from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
-from intarsia.providers.cpu.kernels.conv.conv_schedule import ConvSchedule, estimated, reads_floats
+from intarsia.providers.cpu.kernels.conv.conv_cost import ConvSchedule, estimated, reads_floats
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
 from intarsia.providers.cpu.kernels.conv.window_geometry import strides_and_dilations
 
@@ -38,9 +38,7 @@ class FewOutputChannels(ConvSchedule):
         weights, target, kernel = node.constant_filters(request.workspace), request.target, node.kernel
         strides = strides_and_dilations(node.node, len(kernel))
         spec = WindowSpec("multiply", kernel, *strides, node.data.dtype, request.epilogue, filters=weights.shape[0])
-        packed = request.workspace.add(
-            node.reads[1], "few", lambda: few_output_channels_kernel.pack_weights(weights, target)
-        )
+        packed = request.workspace.add(node.reads[1], "few", lambda: few_output_channels_kernel.pack_weights(weights, target))
 
         call = ConvolutionCall(node.geometry(kernel), spec, target, node.reads[0], packed, request.out, request.operands)
         step = Step(

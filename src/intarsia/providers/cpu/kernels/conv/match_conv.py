@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from intarsia.graph.model import Node
-from intarsia.providers.cpu.kernels.common.schedule import Template
+from intarsia.providers.cpu.kernels.common.template import Template
 from intarsia.providers.cpu.kernels.conv.conv import Convolution
 from intarsia.providers.cpu.kernels.conv.dynamic_filters import ComputedConvolution, suits
 from intarsia.providers.cpu.kernels.conv.window_geometry import windowed

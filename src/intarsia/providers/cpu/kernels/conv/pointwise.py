@@ -14,13 +14,13 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Argument, Ref, Sizes, Step
-from intarsia.providers.cpu.kernels.common.choose_schedule import KernelRequest, LoweringEnv, Schedule, first_of
 from intarsia.providers.cpu.kernels.common.lowering_options import DISABLE_STRASSEN
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule, first_of
 from intarsia.providers.cpu.kernels.conv import implicit_gemm, pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
 from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
-from intarsia.providers.cpu.kernels.conv.conv_schedule import FEW_PIXELS, ConvSchedule, estimated, has_few_pixels, reads_floats
+from intarsia.providers.cpu.kernels.conv.conv_cost import FEW_PIXELS, ConvSchedule, estimated, has_few_pixels, reads_floats
 from intarsia.providers.cpu.kernels.conv.window_geometry import Geometry, strides_and_dilations
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.strassen import may_pay, pointwise_step

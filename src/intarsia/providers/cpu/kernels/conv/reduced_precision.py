@@ -11,11 +11,11 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
-from intarsia.providers.cpu.kernels.common.choose_schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.common.pack_b import fits_16_bits
 from intarsia.providers.cpu.kernels.common.precision import in_halves, pair_unit
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.common.units import TILE_UNITS
-from intarsia.providers.cpu.kernels.conv.conv_schedule import UNIT_FILTERS, ConvSchedule, estimated
+from intarsia.providers.cpu.kernels.conv.conv_cost import UNIT_FILTERS, ConvSchedule, estimated
 from intarsia.providers.cpu.kernels.conv.winograd.winograd import preferred
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import (
     PAIRED,

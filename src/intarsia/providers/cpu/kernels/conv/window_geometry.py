@@ -18,7 +18,7 @@ from intarsia.graph.trace import most
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.nn.sliding_windows import place_windows
 from intarsia.plan.step import Argument, Ref, Sizes, Step
-from intarsia.providers.cpu.kernels.common.schedule import Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.conv import implicit_gemm
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES
 

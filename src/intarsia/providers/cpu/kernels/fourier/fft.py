@@ -12,7 +12,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.fourier import fft_kernel as template
 from intarsia.providers.cpu.kernels.fourier.fft_kernel import Form
 from intarsia.providers.cpu.kernels.fourier.fft_passes import Pass, in_two, long_line_steps

@@ -18,7 +18,7 @@ from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Dim, number_of, numbers_of, product
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
-from intarsia.providers.cpu.kernels.common.schedule import Workspace
+from intarsia.providers.cpu.kernels.common.template import Workspace
 from intarsia.providers.cpu.kernels.fourier import fft_kernel as template
 from intarsia.providers.cpu.kernels.fourier import long_line_ends as ends
 from intarsia.providers.cpu.kernels.fourier.fft_kernel import Form, Lines

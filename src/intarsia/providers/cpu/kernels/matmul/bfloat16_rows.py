@@ -30,7 +30,7 @@ from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptio
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, product_tile, tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import in_16_bits
 from intarsia.providers.cpu.kernels.common.precision import described_unit, pair_unit
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace, forms_of
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace, forms_of
 from intarsia.providers.cpu.kernels.common.units import VECTORS
 from intarsia.providers.cpu.kernels.conv import implicit_gemm
 from intarsia.providers.cpu.kernels.conv.pad_bfloat16 import pair_border_args, pair_border_text

@@ -17,7 +17,7 @@ from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.precision import in_halves
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace, forms_of
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace, forms_of
 from intarsia.providers.cpu.kernels.matmul import float16_kernel as halves
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec

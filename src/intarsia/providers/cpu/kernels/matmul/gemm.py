@@ -9,10 +9,10 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
-from intarsia.providers.cpu.kernels.common.choose_schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.common.lowering_options import DISABLE_STRASSEN
 from intarsia.providers.cpu.kernels.common.microkernel import met_of, micro_text, product_tile, tile_of
 from intarsia.providers.cpu.kernels.common.precision import described
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import zero_tap
 from intarsia.providers.cpu.kernels.matmul.matmul_arguments import GemmCall
@@ -63,9 +63,7 @@ class Gemm(MatMulSchedule):
             tile = product_tile(columns, dtype, target)
         right, layout, blocks, stored = node.right(workspace, node.is_single, tile, target)
         zero = zero_tap(workspace)
-        spec = gemm_kernel.GemmSpec(
-            dtype, layout, request.epilogue, blocks, stored=stored, tile=tile if claimed else None
-        )
+        spec = gemm_kernel.GemmSpec(dtype, layout, request.epilogue, blocks, stored=stored, tile=tile if claimed else None)
         kinds = (stored, None) if gemm_kernel.widens_panels(spec, target) else (stored,)
         met = met_of(spec.tile or tile, found.rows, columns)
         micros = tuple(micro_text(dtype, target, spec.tile, kind, met) for kind in kinds)

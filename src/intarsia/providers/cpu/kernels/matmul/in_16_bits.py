@@ -10,9 +10,9 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
-from intarsia.providers.cpu.kernels.common.choose_schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.common.pack_b import fits_16_bits
 from intarsia.providers.cpu.kernels.common.precision import in_halves, may_try_pairs, pair_unit
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.common.units import TILE_UNITS, VECTORS
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import PAIRED, pays_in_rows, reads_rows, row_steps
 from intarsia.providers.cpu.kernels.matmul.float16 import half_steps, halves_pay

@@ -18,7 +18,11 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.cpu.kernels.common.choose_schedule import (
+from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.pack_b import in_fewer_bits, pack_matrix
+from intarsia.providers.cpu.kernels.common.precision import stored_type
+from intarsia.providers.cpu.kernels.common.schedule import (
     Candidates,
     Constants,
     KernelRequest,
@@ -27,11 +31,7 @@ from intarsia.providers.cpu.kernels.common.choose_schedule import (
     candidates,
     choose,
 )
-from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
-from intarsia.providers.cpu.kernels.common.pack_b import in_fewer_bits, pack_matrix
-from intarsia.providers.cpu.kernels.common.precision import stored_type
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.matmul import gemm as gemm_schedules
 from intarsia.providers.cpu.kernels.matmul.gemm import ConstantRows, Strassen
 from intarsia.providers.cpu.kernels.matmul.in_16_bits import Bfloat16MatMulPacked, Bfloat16MatMulRows, Float16MatMul

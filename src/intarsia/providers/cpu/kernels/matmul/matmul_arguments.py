@@ -10,7 +10,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, forms_of
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, forms_of
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel as template
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import fused_operand

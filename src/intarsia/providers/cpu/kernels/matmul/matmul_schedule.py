@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from intarsia.graph.dims import Dim
-from intarsia.providers.cpu.kernels.common.choose_schedule import LoweringEnv, Schedule
+from intarsia.providers.cpu.kernels.common.schedule import LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.conv.winograd.cost_model import rates
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from intarsia.graph.dims import Dim
 from intarsia.plan.step import Ref, Sizes
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand
+from intarsia.providers.cpu.kernels.common.template import FusedOperand
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand
 
 SERIAL_PRODUCTS = 100_000  # below this a second thread costs more than it saves

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from intarsia.ep.capability import Support
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
-from intarsia.providers.cpu.kernels.common.choose_schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, product_tile, tiled_micro_text
 from intarsia.providers.cpu.kernels.common.precision import described
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import zero_tap
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec

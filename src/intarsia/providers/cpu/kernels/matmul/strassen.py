@@ -19,7 +19,7 @@ from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, tiled_rows
 from intarsia.providers.cpu.kernels.common.precision import described
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace, forms_of
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace, forms_of
 from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
 from intarsia.providers.cpu.kernels.conv.window_geometry import Geometry
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel, strassen_kernel

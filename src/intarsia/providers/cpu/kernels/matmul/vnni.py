@@ -19,7 +19,7 @@ from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.pack_b import in_16_bits
 from intarsia.providers.cpu.kernels.common.precision import UNIT_NAMES, described_unit
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace, forms_of
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace, forms_of
 from intarsia.providers.cpu.kernels.common.units import WORDS_IN_TIME
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul import vnni_layout

@@ -27,8 +27,8 @@ from intarsia.codegen.builder.amx import (
 )
 from intarsia.codegen.builder.kernel_body import Body, Value
 from intarsia.codegen.llvm import ir_builder
+from intarsia.codegen.llvm.cached_kernel_text import kept
 from intarsia.codegen.llvm.jit import KernelText
-from intarsia.codegen.llvm.memoized_kernel import kept
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common.broadcast_a import Numbers

@@ -26,12 +26,12 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.cpu.kernels.common.choose_schedule import LoweringEnv
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.precision import byte_unit
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace
+from intarsia.providers.cpu.kernels.common.schedule import LoweringEnv
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace
 from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel as template
 from intarsia.providers.cpu.kernels.matmul.matmul import MatMul

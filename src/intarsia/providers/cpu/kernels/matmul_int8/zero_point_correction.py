@@ -10,7 +10,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand
+from intarsia.providers.cpu.kernels.common.template import FusedOperand
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
 
 

@@ -21,8 +21,8 @@ import numpy as np
 
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
 from intarsia.codegen.llvm import ir_builder
+from intarsia.codegen.llvm.cached_kernel_text import kept
 from intarsia.codegen.llvm.jit import KernelText
-from intarsia.codegen.llvm.memoized_kernel import kept
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.plan.step import Address, Argument

@@ -15,9 +15,9 @@ import numpy as np
 
 from intarsia.codegen.builder.kernel_body import Body, Index, Module, Value
 from intarsia.codegen.llvm import ir_builder
+from intarsia.codegen.llvm.cached_kernel_text import kept
 from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import SYMBOL_PLACEHOLDER, KernelText
-from intarsia.codegen.llvm.memoized_kernel import kept
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant

@@ -19,11 +19,11 @@ from intarsia.ops.framework.infer import Inference
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Arguments, Below, Code, Ref, Sizes, Step, form_of
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.cpu.kernels.common.choose_schedule import KernelRequest, LoweringEnv, Schedule, first_of
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, product_tile, tile_of, tiled_micro_text
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, forms_of, tensor_types
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule, first_of
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, forms_of, tensor_types
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import pays_in_rows
 from intarsia.providers.cpu.kernels.matmul.gemm import ConstantRows, Gemm

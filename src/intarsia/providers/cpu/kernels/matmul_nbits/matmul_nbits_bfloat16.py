@@ -15,7 +15,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Argument, Arguments, Below, Sizes, Step, form_of
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Workspace
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace
 from intarsia.providers.cpu.kernels.common.units import VECTORS
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import SAID, PairProduct, rounded, zero_tap

@@ -15,7 +15,7 @@ from intarsia.ops.ml.native import check_features
 from intarsia.plan.step import SCRATCH, Argument, Ref, Sizes, Step
 from intarsia.primitives import lang as k
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.ml import trees_kernel as template
 
 _SERIAL_STEPS = 8192  # below so many nodes passed, other threads are not woken

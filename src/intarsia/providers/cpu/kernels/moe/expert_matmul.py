@@ -19,7 +19,7 @@ from intarsia.primitives import lang as k
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, micro_text, tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat, are_finite, pack_blocks
 from intarsia.providers.cpu.kernels.moe import expert_kernels as template

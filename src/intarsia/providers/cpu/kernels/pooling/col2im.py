@@ -13,7 +13,7 @@ from intarsia.ops.framework.infer import Inference
 from intarsia.ops.nn.sliding_windows import place_windows
 from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.pooling import col2im_kernel as template
 
 _SERIAL_ELEMENTS = 16384

@@ -15,7 +15,7 @@ from intarsia.ops.nn.sliding_windows import is_large
 from intarsia.plan.step import Argument, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.loop_cost import SERIAL_ELEMENTS
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, forms_of, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, forms_of, tensor_types
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec, window_operand
 from intarsia.providers.cpu.kernels.conv.window_geometry import (
     DTYPES,

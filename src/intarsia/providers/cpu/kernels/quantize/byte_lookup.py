@@ -16,7 +16,7 @@ from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
 from intarsia.primitives.interpreter import interpret
 from intarsia.primitives.lang import BINARY, UNARY, Tensor, walk
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.quantize import byte_lookup_kernel as template
 
 _SERIAL_ELEMENTS = 32768

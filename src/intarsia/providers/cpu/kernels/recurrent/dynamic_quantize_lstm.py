@@ -19,7 +19,7 @@ from intarsia.plan.step import Step
 from intarsia.primitives import lang as k
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.matmul_int8.matmul_int8 import LIFT, ByteMatMul, Zero
 from intarsia.providers.cpu.kernels.quantize.dynamic_quantize import DynamicQuantize
 from intarsia.providers.cpu.kernels.recurrent import rnn_arguments

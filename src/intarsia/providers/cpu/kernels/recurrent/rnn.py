@@ -23,7 +23,7 @@ from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, micro_text, product_tile, tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix
 from intarsia.providers.cpu.kernels.common.phased_threads import MOST_PARTS
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.strassen import may_pay, strassen_step
 from intarsia.providers.cpu.kernels.recurrent import rnn_arguments

@@ -17,7 +17,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.tensor import philox
 from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.rng import multinomial_kernel as picking
 from intarsia.providers.cpu.kernels.rng import random_kernel as template
 from intarsia.providers.cpu.kernels.rng.random_kernel import Form

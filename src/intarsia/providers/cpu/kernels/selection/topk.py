@@ -14,7 +14,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.operands import normal_axis
 from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.selection import topk_kernel as template
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.text.strings import ngrams_of
 from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.schedule import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.text import ngrams_kernel as template
 
 if TYPE_CHECKING:

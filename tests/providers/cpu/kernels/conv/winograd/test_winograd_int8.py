@@ -18,8 +18,8 @@ from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, conv_operand
 from intarsia.providers.cpu.kernels.conv.pointwise_kernel import row_taps
 from intarsia.providers.cpu.kernels.conv.winograd import int8 as winograd_int8
-from intarsia.providers.cpu.kernels.conv.winograd import plan as winograd_plan
-from intarsia.providers.cpu.kernels.conv.winograd.plan import WinogradSpec
+from intarsia.providers.cpu.kernels.conv.winograd import spec as winograd_plan
+from intarsia.providers.cpu.kernels.conv.winograd.spec import WinogradSpec
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
 
 pytestmark = pytest.mark.skipif(

@@ -29,10 +29,8 @@ from intarsia.providers.cpu.kernels.conv.winograd import (
 from intarsia.providers.cpu.kernels.conv.winograd import (
     kernel as winograd_kernel,
 )
-from intarsia.providers.cpu.kernels.conv.winograd import (
-    plan as winograd_plan,
-)
-from intarsia.providers.cpu.kernels.conv.winograd.plan import WinogradSpec
+from intarsia.providers.cpu.kernels.conv.winograd import spec as winograd_plan
+from intarsia.providers.cpu.kernels.conv.winograd.spec import WinogradSpec
 
 
 def square(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from intarsia.ep.capability import Support
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
-from intarsia.providers.cpu.kernels.common.choose_schedule import KernelRequest, LoweringEnv
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
-from intarsia.providers.cpu.kernels.conv.conv_schedule import ConvSchedule, estimated, reads_floats
+from intarsia.providers.cpu.kernels.conv.conv_cost import ConvSchedule, estimated, reads_floats
 from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
 from intarsia.providers.cpu.kernels.conv.window_geometry import strides_and_dilations

@@ -12,9 +12,9 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
-from intarsia.providers.cpu.kernels.common.choose_schedule import KernelRequest, LoweringEnv
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
-from intarsia.providers.cpu.kernels.conv.conv_schedule import UNIT_FILTERS, ConvSchedule, estimated
+from intarsia.providers.cpu.kernels.conv.conv_cost import UNIT_FILTERS, ConvSchedule, estimated
 from intarsia.providers.cpu.kernels.conv.grouped import small_groups_kernel
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
 from intarsia.providers.cpu.kernels.conv.window_geometry import strides_and_dilations

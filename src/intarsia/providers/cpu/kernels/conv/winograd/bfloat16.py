@@ -11,15 +11,15 @@ from collections.abc import Callable
 import numpy as np
 
 from intarsia.codegen.builder.kernel_body import Body, Value
+from intarsia.codegen.llvm.cached_kernel_text import kept
 from intarsia.codegen.llvm.jit import KernelText
-from intarsia.codegen.llvm.memoized_kernel import kept
 from intarsia.codegen.llvm.target import Target
 from intarsia.codegen.winograd_transforms import filter_matrix
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common.microkernel import EVERY, Met, Tile, dispatched
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import Stepped
 from intarsia.providers.cpu.kernels.conv.winograd.kernel import Winograd
-from intarsia.providers.cpu.kernels.conv.winograd.plan import WinogradSpec
+from intarsia.providers.cpu.kernels.conv.winograd.spec import WinogradSpec
 from intarsia.providers.cpu.kernels.matmul import vnni_layout
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import pair_products
 from intarsia.providers.cpu.kernels.matmul.vnni_layout import LINE_WORDS, rounded_pairs

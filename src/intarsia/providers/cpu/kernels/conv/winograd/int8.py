@@ -25,8 +25,8 @@ import numpy as np
 from intarsia.codegen.builder.kernel_body import Body, Value
 from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.llvm import ir_builder
+from intarsia.codegen.llvm.cached_kernel_text import kept
 from intarsia.codegen.llvm.jit import KernelText
-from intarsia.codegen.llvm.memoized_kernel import kept
 from intarsia.codegen.llvm.target import Target
 from intarsia.codegen.winograd_transforms import both_ways
 from intarsia.graph.dtypes import DType
@@ -37,7 +37,7 @@ from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import Stepped, b
 from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
 from intarsia.providers.cpu.kernels.conv.winograd.cost_model import is_applicable, tile_count
 from intarsia.providers.cpu.kernels.conv.winograd.kernel import Winograd
-from intarsia.providers.cpu.kernels.conv.winograd.plan import WinogradSpec
+from intarsia.providers.cpu.kernels.conv.winograd.spec import WinogradSpec
 from intarsia.providers.cpu.kernels.matmul_int8 import widened_int16
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES, SUMS, ByteDot
 

@@ -17,7 +17,7 @@ from intarsia.providers.cpu.kernels.common import work_stealing as claiming
 from intarsia.providers.cpu.kernels.common.epilogue_code import Finish, itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import STEPS
-from intarsia.providers.cpu.kernels.conv.winograd.plan import FIELDS, WinogradSpec, winograd_tile
+from intarsia.providers.cpu.kernels.conv.winograd.spec import FIELDS, WinogradSpec, winograd_tile
 
 _OPERAND_FIELDS = 6
 

@@ -10,14 +10,15 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
-from intarsia.providers.cpu.kernels.common.choose_schedule import KernelRequest, LoweringEnv, duration
 from intarsia.providers.cpu.kernels.common.lowering_options import DISABLE_WINOGRAD
 from intarsia.providers.cpu.kernels.common.microkernel import met_of
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, duration
 from intarsia.providers.cpu.kernels.conv import pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
 from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
-from intarsia.providers.cpu.kernels.conv.conv_schedule import UNIT_FILTERS, ConvSchedule
-from intarsia.providers.cpu.kernels.conv.winograd import bfloat16, cost_model, kernel, plan
+from intarsia.providers.cpu.kernels.conv.conv_cost import UNIT_FILTERS, ConvSchedule
+from intarsia.providers.cpu.kernels.conv.winograd import bfloat16, cost_model, kernel
+from intarsia.providers.cpu.kernels.conv.winograd import spec as winograd_spec
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import SAID, in_pairs, reads_rows
 
 if TYPE_CHECKING:
@@ -76,10 +77,14 @@ class Winograd(ConvSchedule):
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         weights, target = node.constant_filters(request.workspace), request.target
         filters = node.filter_shape[0] // node.group
-        spec = plan.WinogradSpec(self.outputs, request.epilogue, tile=blocked_tile(filters, None, node.data.dtype, target))
-        tile = plan.winograd_tile(spec, target)
+        spec = winograd_spec.WinogradSpec(
+            self.outputs, request.epilogue, tile=blocked_tile(filters, None, node.data.dtype, target)
+        )
+        tile = winograd_spec.winograd_tile(spec, target)
         packed = request.workspace.add(
-            node.reads[1], f"winograd{self.outputs}_{tile.width}", partial(plan.pack_weights, weights, spec, tile, node.group)
+            node.reads[1],
+            f"winograd{self.outputs}_{tile.width}",
+            partial(winograd_spec.pack_weights, weights, spec, tile, node.group),
         )
         micro = stepped_micro_text(node.data.dtype, target, tile, met_of(tile, None, filters))
         return [_step(node, request, spec, packed, kernel.kernel_text(spec, target), micro)]
@@ -113,8 +118,8 @@ class WinogradBfloat16(ConvSchedule):
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         weights, target = node.constant_filters(request.workspace), request.target
         tile = blocked_tile(len(weights), None, node.data.dtype, target)
-        spec = plan.WinogradSpec(bfloat16.OUTPUTS, request.epilogue, tile=tile, pairs=True)
-        tile = plan.winograd_tile(spec, target)
+        spec = winograd_spec.WinogradSpec(bfloat16.OUTPUTS, request.epilogue, tile=tile, pairs=True)
+        tile = winograd_spec.winograd_tile(spec, target)
         packed = request.workspace.add(
             node.reads[1], f"winograd{spec.outputs}_{tile.width}pairs", partial(bfloat16.pack_weights, weights, tile, in_pairs)
         )
@@ -123,11 +128,16 @@ class WinogradBfloat16(ConvSchedule):
 
 
 def _step(
-    node: Convolution, request: KernelRequest, spec: plan.WinogradSpec, packed: str, text: KernelText, micro: KernelText
+    node: Convolution,
+    request: KernelRequest,
+    spec: winograd_spec.WinogradSpec,
+    packed: str,
+    text: KernelText,
+    micro: KernelText,
 ) -> Step:
     target, dtype = request.target, node.data.dtype
     taps = request.workspace.add(
-        "", f"row_taps{plan.winograd_tile(spec, target).itemsize}", lambda: pointwise_kernel.row_taps(dtype, target)
+        "", f"row_taps{winograd_spec.winograd_tile(spec, target).itemsize}", lambda: pointwise_kernel.row_taps(dtype, target)
     )
     # Blocks have sizes that follow from the number of threads.
     call = ConvolutionCall(

@@ -11,7 +11,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.ops.ml.categories import mapping_of
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.gpu.written.registry import device_op
+from intarsia.providers.gpu.decompositions.registry import device_op
 
 _STORED_EVERY = 4  # steps of a search: what is computed again in between costs less than memory
 

@@ -45,7 +45,7 @@ class DeviceRegistry(Registry):
 @functools.cache
 def device_registry() -> Registry:
     for family in _FAMILIES:
-        importlib.import_module(f"intarsia.providers.gpu.written.{family}")
+        importlib.import_module(f"intarsia.providers.gpu.decompositions.{family}")
     for record in builtin():
         if record.primitives is not None and (DOMAIN, record.name) not in _OWN.records:
             _OWN.add(OpRecord(DOMAIN, record.name, 1, record.primitives))

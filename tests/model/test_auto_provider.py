@@ -15,7 +15,7 @@ import intarsia as ort
 from intarsia.ep.provider import CompileContext, Program, Support
 from intarsia.errors import InvalidArgument
 from intarsia.graph.load import load
-from intarsia.model.provider_selection import Candidate, Choice, example_inputs
+from intarsia.model.auto_provider import Candidate, Choice, example_inputs
 from intarsia.providers import registry
 from intarsia.providers.reference import ReferenceExecutionProvider
 
@@ -65,22 +65,22 @@ def provider(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> type[AnsweringE
         pass
 
     monkeypatch.setattr(registry, "_registered", {Fresh.name: Fresh})
-    monkeypatch.setattr("intarsia.model.provider_selection.get_available_providers", lambda: [Fresh.name, CPU])
+    monkeypatch.setattr("intarsia.model.auto_provider.get_available_providers", lambda: [Fresh.name, CPU])
     monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path / "cache"))
     return Fresh
 
 
 def slow_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run of a compiled model takes a millisecond more where the CPU has it alone."""
-    from intarsia.model import provider_selection
+    from intarsia.model import auto_provider
 
-    measure = provider_selection._best_time
+    measure = auto_provider._best_time
 
     def best_time(model: Any, inputs: list[Any]) -> float:
         alone = {p.provider.name for p in model.partition.parts} == {CPU}
         return measure(model, inputs) + (1000.0 if alone else 0.0)
 
-    monkeypatch.setattr(provider_selection, "_best_time", best_time)
+    monkeypatch.setattr(auto_provider, "_best_time", best_time)
 
 
 def test_the_faster_provider_is_taken_and_said(source: str, provider: type, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.gpu.written.registry import device_op
+from intarsia.providers.gpu.decompositions.registry import device_op
 
 
 @device_op("OptionalHasElement")

@@ -16,7 +16,7 @@ from intarsia.ops.framework.registry import NodeContext
 from intarsia.ops.tensor import philox, random_tensors
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.gpu.written.registry import device_op
+from intarsia.providers.gpu.decompositions.registry import device_op
 
 
 def _state(state: Tensor | None, seed: float | None) -> Tensor:

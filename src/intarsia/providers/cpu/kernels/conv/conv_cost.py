@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from intarsia.ep.capability import Support
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.choose_schedule import LoweringEnv, Schedule
+from intarsia.providers.cpu.kernels.common.schedule import LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.conv.winograd.cost_model import rates
 
 if TYPE_CHECKING:

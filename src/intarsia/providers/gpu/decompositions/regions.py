@@ -12,7 +12,7 @@ from intarsia.ops.nn.region_samples import MOST_SAMPLES
 from intarsia.primitives import lang as k
 from intarsia.primitives.interpreter import lowest
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.gpu.written.registry import device_op
+from intarsia.providers.gpu.decompositions.registry import device_op
 from intarsia.run_status import SAMPLES_ARE_TOO_MANY
 
 _AXES = (1, 0)  # of x1, y1: rows of an image go along y

@@ -13,7 +13,7 @@ from intarsia.ops.arithmetic.signal import mel_weight_matrix
 from intarsia.ops.framework.operands import normal_axis
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.gpu.written.registry import device_op
+from intarsia.providers.gpu.decompositions.registry import device_op
 
 _MOST = 64  # elements of a transform that is one product
 _MOST_PRIME = 512  # of a prime number of elements

@@ -10,7 +10,7 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value
 from intarsia.ops import registry
-from intarsia.providers.gpu.written.registry import DOMAIN
+from intarsia.providers.gpu.decompositions.registry import DOMAIN
 
 COUNT = "%count"
 """Ends the names of numbers that say how much of a padded result is there."""

@@ -20,7 +20,7 @@ from intarsia.ops.ml.prepared import prepared
 from intarsia.ops.ml.trees import MEANINGS, Ensemble, classified, regressed
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.gpu.written.registry import DOMAIN, add
+from intarsia.providers.gpu.decompositions.registry import DOMAIN, add
 
 _MOST_VOTES = 1 << 22  # elements of the table of votes
 _MOST_LEVELS = 128

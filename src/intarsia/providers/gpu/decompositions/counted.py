@@ -9,7 +9,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.ops.framework.operands import normal_axis
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.gpu.written.registry import device_op
+from intarsia.providers.gpu.decompositions.registry import device_op
 
 _SORTED_COLUMNS = 32  # of slices that are put in order column by column
 

@@ -11,7 +11,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.ops.text.strings import checked_ngrams
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.gpu.written.registry import device_op
+from intarsia.providers.gpu.decompositions.registry import device_op
 
 
 @device_op("TfIdfVectorizer")

@@ -1,4 +1,4 @@
-"""Kernels of loops that differ in known sizes alone are one: `codegen.loops.open_sizes`."""
+"""Kernels of loops that differ in known sizes alone are one: `codegen.loops.sizes_as_arguments`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from loop_kernels import check_loops, compiled
 from test_loop_nest import normal
 
 from intarsia.codegen.loops.loop_nest import CHUNK
-from intarsia.codegen.loops.open_sizes import LEAST
+from intarsia.codegen.loops.sizes_as_arguments import LEAST
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang as k

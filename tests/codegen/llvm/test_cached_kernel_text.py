@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="writes kernels with llvmlite")
 
+from intarsia.codegen.llvm.cached_kernel_text import kept
 from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import KernelText, kernel_text
-from intarsia.codegen.llvm.memoized_kernel import kept
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common import microkernel

@@ -24,8 +24,8 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import resolve_version
 from intarsia.primitives.lang import Tensor
 from intarsia.printable import get_logger
+from intarsia.providers.gpu.decompositions import device_registry
 from intarsia.providers.gpu.launch_ranges import Region
-from intarsia.providers.gpu.written import device_registry
 
 SMALL_NBYTES = 1 << 16
 _logger = get_logger("intarsia")

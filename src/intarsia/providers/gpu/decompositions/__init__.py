@@ -5,7 +5,7 @@ defines ONNX's operators. A result whose size only the data know is computed in 
 as there may be and counts, the second takes the count as a number, so that the plan is cut between them (`stages`).
 """
 
-from intarsia.providers.gpu.written.registry import DOMAIN, device_registry
-from intarsia.providers.gpu.written.rules import rewritten
+from intarsia.providers.gpu.decompositions.registry import DOMAIN, device_registry
+from intarsia.providers.gpu.decompositions.rules import rewritten
 
 __all__ = ["DOMAIN", "device_registry", "rewritten"]

@@ -20,8 +20,8 @@ from intarsia.ops.framework.registry import OpRecord
 from intarsia.partition.shape_subgraphs import READS_ONLY_SHAPE
 from intarsia.primitives import lang as k
 from intarsia.providers.gpu.control import lowering
-from intarsia.providers.gpu.written import DOMAIN, device_registry, rewritten
-from intarsia.providers.gpu.written.rules import COUNT, replacement
+from intarsia.providers.gpu.decompositions import DOMAIN, device_registry, rewritten
+from intarsia.providers.gpu.decompositions.rules import COUNT, replacement
 
 _ON_DOUBLES = frozenset(
     "ReduceSum ReduceMax ReduceMin ReduceMean ReduceProd ReduceL1 ReduceL2 ReduceSumSquare Slice Pad Reshape Expand Tile TopK "

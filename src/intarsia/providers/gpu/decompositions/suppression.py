@@ -12,8 +12,8 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.ops.framework.registry import OpRecord
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.gpu.written.counted import compacted
-from intarsia.providers.gpu.written.registry import DOMAIN, add
+from intarsia.providers.gpu.decompositions.counted import compacted
+from intarsia.providers.gpu.decompositions.registry import DOMAIN, add
 
 if TYPE_CHECKING:
     from intarsia.providers.gpu.binder import Scope
