@@ -197,6 +197,31 @@ def test_where_the_pieces_cannot_be_compiled_the_next_provider_gets_the_fused_no
     assert {(row.op, row.provider) for row in made.explain().nodes} == {("Gelu", "CPUExecutionProvider")}
 
 
+NORM = "y = LayerNormalization<axis=-1>(x, s)"
+
+
+def test_an_input_that_is_left_out_by_an_empty_name() -> None:
+    source = onnx.parser.parse_model(model(18, "float[2,4] x, float[4] s", "float[2,4] y", NORM))
+    source.graph.node[0].input.append("")
+    provider = PlainExecutionProvider()
+    session = intarsia.InferenceSession(source.SerializeToString(), providers=[provider])
+    x, s = np.float32([[1, 2, 3, 5], [0, 1, 0, 1]]), np.float32([1, 2, 3, 4])
+    wanted = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * s
+    np.testing.assert_allclose(session.run(None, {"x": x, "s": s})[0], wanted, rtol=1e-5)
+    assert "LayerNormalization" not in provider.compiled and "ReduceMean" in provider.compiled
+
+
+def test_a_node_that_is_placed_on_another_provider_stays_as_it_is() -> None:
+    source = onnx.parser.parse_model(model(18, "float[2,4] x, float[4] s", "float[2,4] y", NORM))
+    source.graph.node[0].name = "ln"
+    provider, options = PlainExecutionProvider(), intarsia.SessionOptions()
+    options.add_session_config_entry("partition.place", "ln=CPUExecutionProvider")
+    with pytest.warns(intarsia.ProviderWarning, match="placed on CPUExecutionProvider"):
+        session = intarsia.InferenceSession(source.SerializeToString(), options, providers=[provider, "CPUExecutionProvider"])
+    assert [(node.op, node.provider) for node in session.explain().nodes] == [("LayerNormalization", "CPUExecutionProvider")]
+    assert not provider.compiled
+
+
 def test_explain_names_the_nodes_of_the_model() -> None:
     text = model(20, "float[n,5] x", "float[n,5] y", "[act] y = Gelu(x)")
     rows = opened(PlainExecutionProvider(), text).explain().nodes

@@ -328,7 +328,7 @@ def _divided(
     if any(p.fused_operators is not None for p in asked):
         from intarsia.partition.decompose import decomposed
 
-        graph = decomposed(graph, asked, failed)
+        graph = decomposed(graph, asked, failed, options.rules)
     refused = {key: why for name, why in given_up.items() for key in _keys(graph, name, range(len(graph.nodes)))}
     split = partition(graph, providers, options, {**failed, **refused})
     for provider in asked:

@@ -17,6 +17,7 @@ from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops import registry
 from intarsia.ops.framework.infer import infer
 from intarsia.partition.partition import answering
+from intarsia.partition.placement_rules import Rule, is_placed_elsewhere
 from intarsia.partition.shape_subgraphs import host_shape_nodes
 from intarsia.passes.graph.lower_opset import EXPANSIONS, expand_nodes, expandable
 
@@ -25,28 +26,33 @@ FUSED = frozenset(EXPANSIONS) - {"Softmax"}
 _LEAST_OPSET = 13  # in which all pieces exist; those of older models are of this one
 
 
-def decomposed(graph: Graph, providers: Sequence[ExecutionProvider], failed: Mapping[tuple[str, str], str]) -> Graph:
+def decomposed(
+    graph: Graph, providers: Sequence[ExecutionProvider], failed: Mapping[tuple[str, str], str], rules: Sequence[Rule] = ()
+) -> Graph:
     """`graph` (with types inferred) with the nodes written out that a provider takes only so; itself where there are none.
 
     Args:
         providers: in priority order. A node that an earlier one takes as it is stays.
         failed: as in `partition`: (provider, a node's first output) that it could not compile.
+        rules: nodes that the user has placed are decomposed for the provider of their rule alone.
 
     Raises:
         InvalidArgument: a provider names an operator that is not in `FUSED`.
         EPFail: a provider crashed when it was asked what it takes.
     """
     taken: set[str] = set()  # first outputs of nodes that a provider has
-    for provider in providers:
+    last = max(i for i, provider in enumerate(providers) if provider.fused_operators is not None)
+    for provider in providers[: last + 1]:
         if provider.fused_operators is not None:
             others = FUSED - _checked(provider)
             nodes = [
                 node for node in graph.nodes
                 if node.op_type in others and node.outputs[0] not in taken and (provider.name, node.outputs[0]) not in failed
-                and is_decomposable(graph, node)
+                and is_decomposable(graph, node) and not is_placed_elsewhere(node, provider, providers, rules)
             ]  # fmt: skip
             graph = _written_out(graph, nodes, provider, taken)
-        taken |= _offered(graph, provider, taken)
+        if provider is not providers[last]:
+            taken |= _offered(graph, provider, taken)
     return graph
 
 

@@ -101,6 +101,20 @@ def placed_nodes(graph: Graph, providers: Sequence[ExecutionProvider], rules: Se
     return found
 
 
+def is_placed_elsewhere(
+    node: Node, provider: ExecutionProvider, providers: Sequence[ExecutionProvider], rules: Sequence[Rule]
+) -> bool:
+    """Whether the first rule that matches a node, of those that have a provider here, puts it elsewhere than on `provider`."""
+    for rule in rules:
+        if not rule.matches(node):
+            continue
+        if rule.strict:
+            return rule.provider != provider.name
+        if (number := _number(rule, providers)) is not None:
+            return providers[number] is not provider
+    return False
+
+
 def _number(rule: Rule, providers: Sequence[ExecutionProvider]) -> int | None:
     if rule.strict:
         names = [p.name for p in providers]

@@ -18,11 +18,11 @@ from intarsia.options.session_options import RunOptions
 _T = TypeVar("_T")
 Callback = Callable[[list[Any], Any, str], None]
 
-GRACE_SECONDS = 3.0  # how long the end of a program waits for runs that have begun
+GRACE_SECONDS = 3.0  # how long the end of a program waits for runs
 
 
 class AsyncThreads(Executor):
-    """Up to `count` daemon threads, started as they are needed. At the program's end what has begun has `GRACE_SECONDS`."""
+    """Up to `count` daemon threads, started as they are needed. At the program's end runs have `GRACE_SECONDS`."""
 
     def __init__(self, count: int) -> None:
         self._count, self._pid = count, os.getpid()
@@ -57,12 +57,13 @@ class AsyncThreads(Executor):
             del future, work
 
     def _finish(self) -> None:
-        """The program ends: wait a while for what has begun. What is left in native code the executor stops."""
+        """The program ends: wait a while for what was asked for. What is left in native code the executor stops."""
         if self._pid != os.getpid():
             return
         with self._lock:
             left = list(self._open)
-        wait([future for future in left if not future.cancel()], GRACE_SECONDS)
+        for future in wait(left, GRACE_SECONDS).not_done:
+            future.cancel()
 
 
 class _Threads:

@@ -326,16 +326,21 @@ class Compilation:
         Raises:
             What `progress.check` raises, while one is being compiled.
         """
-        from concurrent.futures import FIRST_COMPLETED, wait
+        from queue import Empty, SimpleQueue
 
         jobs = {self._codes.get(kernel.key) or self._submit(kernel): kernel for kernel in kernels}
-        waiting = set(jobs)
-        while waiting:
-            done, waiting = wait(waiting, _CHECKED_SECONDS, FIRST_COMPLETED)
-            for job in done:
-                yield jobs[job], job.result()
-            if not done:
+        done: SimpleQueue[Future[bytes]] = SimpleQueue()
+        for job in jobs:
+            job.add_done_callback(done.put)
+        left = len(jobs)
+        while left:
+            try:
+                job = done.get(timeout=_CHECKED_SECONDS)
+            except Empty:
                 progress.check()
+                continue
+            left -= 1
+            yield jobs[job], job.result()
 
     def _submit(self, kernel: KernelText) -> Future[bytes]:
         from concurrent.futures import Future

@@ -120,8 +120,8 @@ def _normalization(p: Pieces) -> None:
     value = p.op("Div", value, p.op("Sqrt", p.op("Add", variance, epsilon)))
     value = p.op("Cast", value, to=int(dtype)) if wide else value
     value = p.op("Mul", value, p.node.inputs[1])
-    if len(p.node.inputs) > 2:
-        value = p.op("Add", value, p.node.inputs[2])
+    if bias := "".join(p.node.inputs[2:3]):
+        value = p.op("Add", value, bias)
     p.finish(value)
 
 
@@ -249,15 +249,16 @@ def expandable(graph: Graph, node: Node) -> bool:
     kinds = [graph.type_of(n) for n in node.inputs if n]
     if any(not isinstance(t, TensorType) or t.shape is None for t in kinds):
         return False
+    given = max((i + 1 for i, name in enumerate(node.inputs) if name), default=0)  # those behind are left out by ""
     if node.op_type == "Attention":
         return (
-            len(node.inputs) <= 4
+            given <= 4
             and not node.attributes.get("softcap", 0.0)
             and not node.attributes.get("qk_matmul_output_mode", 0)
         )
     if node.op_type == "RotaryEmbedding":
         return (
-            len(node.inputs) == 3
+            given == 3
             and not node.attributes.get("interleaved", 0)
             and not node.attributes.get("rotary_embedding_dim", 0)
         )
