@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +13,14 @@ from onnx import TensorProto, helper, numpy_helper
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 import intarsia as ort
+from intarsia import progress
 from intarsia.cache.disk_cache import DiskCache
 from intarsia.codegen.llvm.target import Target
+from intarsia.errors import ModelLoadCanceled
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common.microkernel import tile_of
 from intarsia.providers.cpu.kernels.common.schedule import Candidates
+from intarsia.providers.cpu.kernels.common.template import Template
 from intarsia.providers.cpu.program import autotune
 
 CONVOLUTIONS = ("line-buffer", "implicit-gemm", "winograd2", "winograd4")  # that are timed for the convolution of `model`
@@ -131,6 +136,65 @@ def test_the_budget_ends_it() -> None:
     made = session(source, "1")
     np.testing.assert_allclose(made.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
     assert "by time" not in plan(made)
+
+
+def pointwise(strides: int, pixels: int) -> tuple[bytes, dict[str, np.ndarray], np.ndarray]:
+    """A 1x1 convolution of 64 channels by 64 filters."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((1, 64, pixels, pixels)).astype(np.float32)
+    w = (rng.standard_normal((64, 64, 1, 1)) / 8).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"], strides=[strides] * 2)], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [numpy_helper.from_array(w, "w")],
+    )  # fmt: skip
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    seen = x[:, :, ::strides, ::strides].astype(np.float64)
+    return made.SerializeToString(), {"x": x}, np.einsum("nchw,mc->nmhw", seen, w[:, :, 0, 0].astype(np.float64))
+
+
+def test_few_pixels_of_a_strided_pointwise_convolution(caplog: pytest.LogCaptureFixture) -> None:
+    """Sixteen: no product of the copied pixels is expected to pay, and the plain one is timed all the same."""
+    source, feeds, expected = pointwise(2, 8)
+    made = session(source, "3600000")
+    np.testing.assert_allclose(made.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
+    assert "cannot be made" not in caplog.text
+
+
+@pytest.mark.parametrize("broken", ["another", "default"])
+def test_a_candidate_that_cannot_be_made_is_left_out(
+    broken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, feeds, expected = pointwise(1, 14)
+    alone, asked = autotune.Chooser._alone, []
+
+    def failing(self: autotune.Chooser, template: Template, choices: Mapping[str, str]) -> Callable[[], Any]:
+        asked.extend(choices.values())
+        if (len(asked) == 1) == (broken == "default"):
+            raise LookupError("no such schedule")
+        return alone(self, template, choices)
+
+    monkeypatch.setattr(autotune.Chooser, "_alone", failing)
+    with caplog.at_level("WARNING", "intarsia.schedules"):
+        made = session(source, "3600000")
+    np.testing.assert_allclose(made.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
+    assert len(asked) > 1
+    left_out = asked[:1] if broken == "default" else asked[1:]
+    assert all(f"{name} is not timed, as it cannot be made: LookupError(" in caplog.text for name in left_out)
+    assert (", " + asked[0] + " by time" in plan(made)) == (broken != "default")
+
+
+def test_who_stops_the_session_stops_the_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: object) -> Callable[[], Any]:
+        stop.append(True)
+        progress.step("lower")
+        raise AssertionError("not stopped")
+
+    stop: list[bool] = []
+    monkeypatch.setattr(autotune.Chooser, "_alone", failing)
+    with pytest.raises(ModelLoadCanceled, match="was stopped"), progress.reported(lambda _: not stop, lambda: None):
+        session(pointwise(1, 14)[0], "3600000")
+    assert stop == [True]
 
 
 def test_the_default_stays_unless_another_is_clearly_faster() -> None:

@@ -3,7 +3,8 @@
 Templates name their candidates (`Template.candidates`): of a table of schedules those that apply, and that are not expected to
 be far slower than the fastest. For the heaviest shapes of a model each candidate computes the node
 alone, on random numbers, with the session's threads; the fastest is kept in the cache, by machine, threads and shape, so that
-this happens once. What has not been timed when the budget is used up keeps the schedule that the cost model chose.
+this happens once. What has not been timed when the budget is used up keeps the schedule that the cost model chose. A candidate
+that cannot be made is a fault of Intarsia; it is logged, and the others are timed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from intarsia import progress
 from intarsia.cache.disk_cache import content_key, get_cache
 from intarsia.cache.fingerprint import cpu_key, sources
 from intarsia.graph.dims import numbers_of
@@ -88,6 +90,9 @@ class Chooser:
             if times is None:
                 logger.info("%s keeps its default schedule: the time given by %s is used up", candidates.key, KEY)
                 continue
+            if candidates.names[0] not in times:
+                logger.info("%s keeps its default schedule, which others cannot be compared with", candidates.key)
+                continue
             chosen[candidates.key] = fastest(times)
             get_cache().put(place, json.dumps({"chosen": chosen[candidates.key], "ns": times}).encode())
             logger.info("%s: %s, of %s ns", candidates.key, chosen[candidates.key], times)
@@ -100,12 +105,17 @@ class Chooser:
         return f"schedule-{content_key(cpu_key(), sources(), str(threads), candidates.key, *candidates.names)}"
 
     def _times(self, template: Template, candidates: Candidates, end: float) -> dict[str, int] | None:
-        """Nanoseconds of each candidate at best; None where time is up."""
+        """Nanoseconds of each candidate at best, but of those that cannot be made; None where time is up."""
         runs: dict[str, Callable[[], Any]] = {}
         for name in candidates.names:
             if time.monotonic() >= end:
                 return None
-            runs[name] = self._alone(template, {candidates.key: name})
+            try:
+                runs[name] = self._alone(template, {candidates.key: name})
+            except Exception as error:
+                if progress.stopped_by(error):
+                    raise
+                logger.warning("%s: %s is not timed, as it cannot be made: %r", candidates.key, name, error)
         times = dict.fromkeys(runs, 1 << 62)
         for _ in range(_RUNS):  # in turn: the machine's other work meets all of them
             for name, run in runs.items():

@@ -1,7 +1,8 @@
 """How a template chooses among schedules: a table of them in the order of preference, each of which says where it applies.
 
 A family of kernels has one literal table. `choose` takes the schedule that timing has found, else the first of the table that
-applies and that the estimate does not advise against; `considered` tells of every schedule what was thought of it.
+applies and that the estimate does not advise against, else the last that applies; `considered` tells of every schedule what was
+thought of it.
 """
 
 from __future__ import annotations
@@ -159,14 +160,19 @@ def choose(template: Template, env: LoweringEnv) -> Schedule[Any]:
 
 
 def first_of(table: Sequence[Schedule[Any]], template: Template, env: LoweringEnv) -> Schedule[Any]:
-    """The first of `table` that applies and pays.
+    """The first of `table` that applies and pays; where none of those that apply pays, the last of them.
 
     Raises:
-        LookupError: none does.
+        LookupError: none applies.
     """
+    last = None
     for schedule in table:
-        if schedule.applies(template, env) and schedule.pays(template, env):
-            return schedule
+        if schedule.applies(template, env):
+            if schedule.pays(template, env):
+                return schedule
+            last = schedule
+    if last is not None:
+        return last
     raise LookupError(f"{template.node.op_type}: none of the schedules {', '.join(s.name for s in table)} applies")
 
 

@@ -119,7 +119,8 @@ class PointwiseStrassen(ConvSchedule):
 
 @dataclass(frozen=True)
 class PickedPixels(ConvSchedule):
-    """One with strides, as a product of a copy of the pixels that it sees, by the first of `products` that pays."""
+    """One with strides, as a product of a copy of the pixels that it sees, by one of `products`: the first that pays, else
+    the last."""
 
     products: tuple[Schedule[Convolution], ...]
 
