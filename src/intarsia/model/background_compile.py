@@ -85,9 +85,11 @@ class Underway:
         threading.Thread(target=work, args=(self._work,), name="intarsia-compile", daemon=False).start()
 
     def _work(self) -> None:
+        make = self._make
+        del self._make  # with the graph that it is for
         try:
             with progress.reported(self._report, self._check):
-                made = self._make()
+                made = make()
                 progress.step(progress.READY)
             self._made = made
             self._ready(self, made)

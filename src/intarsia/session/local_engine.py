@@ -111,9 +111,9 @@ class LocalEngine:
             if engine is not None and engine.model is model:
                 engine.model = whole
 
-        built = self.builder.build(providers, provider_options, (wanted, take), anew=self._made)
+        built, made = self.builder.build(providers, provider_options, (wanted, take), anew=self._made)
         self.built, self._made = built, True
-        self.signature, self.model, self.log = built.signature, built.model, built.maker.log
+        self.signature, self.model, self.log = built.signature, made, built.maker.log
         self.reader = FeedReader(built.signature.inputs)
         guard = options.config("session.nonfinite")
         self.guard = "" if guard == "ignore" else guard
@@ -125,13 +125,13 @@ class LocalEngine:
         self.variants: dict[tuple[str, ...], tuple[CompiledModel, FeedReader]] = {}
         self._shapes = self._expected = ()
         self._patience = 0
-        self._by_size = True if hosted(built.model) else None
+        self._by_size = True if hosted(made) else None
         self._lock = fork_safety.lock()
         self.providers = [choice.name for choice in built.choices]
         if self.profile is not None:
             self.profile.add("Session", "session_initialization", start)
-        if isinstance(built.model, Underway):
-            built.model.start()
+        if isinstance(made, Underway):
+            made.start()
         elif options.log_severity_level == 0 or self.log.isEnabledFor(logging.DEBUG):
             self.log.debug("placement of %s\n%s", built.signature.metadata.path or "the model", self.explain())
 
@@ -157,7 +157,7 @@ class LocalEngine:
         """Free the model and its memory. Later runs raise Fail; one that is going on ends as usual."""
         closed: Any = Closed()
         self.reader = self.model = closed
-        self.variants = {}
+        self.variants, self._by_size = {}, None
 
     # --- what it is ---
 

@@ -118,7 +118,6 @@ class Built:
         auto: how the providers were measured, where "auto" was asked for.
         maker: compiles further graphs as the session's own was.
         signature: what the model takes and gives.
-        model: what runs it.
     """
 
     choices: tuple[ProviderChoice, ...]
@@ -126,7 +125,6 @@ class Built:
     auto: Choice | None
     maker: Maker
     signature: Signature
-    model: AnyModel
 
 
 class SessionBuilder:
@@ -154,8 +152,8 @@ class SessionBuilder:
         background: Background,
         *,
         anew: bool,
-    ) -> Built:
-        """Everything of a session that depends on the providers.
+    ) -> tuple[Built, AnyModel]:
+        """Everything of a session that depends on the providers; apart from it the model, which its user can so let go.
 
         Args:
             background: who a model is for that is compiled while the session is used.
@@ -198,7 +196,7 @@ class SessionBuilder:
             if_it_can(instances[0], "when it was to get ready for a model", instances[0].warm_up)
             found = self._compiled(maker, choices, mode, entry, background)
         source.use(entry)
-        return Built(tuple(choices), mode, auto, maker, found.signature, found.model)
+        return Built(tuple(choices), mode, auto, maker, found.signature), found.model
 
     def _compiled(
         self, maker: Maker, choices: Sequence[ProviderChoice], mode: str, entry: WarmStart | None, background: Background
