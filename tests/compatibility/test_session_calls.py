@@ -173,6 +173,8 @@ class TestLifeCycle:
         for call in (
             lambda: session.run(None, {"x": X}),
             lambda: session.run(None, {"x": X}, ort.RunOptions()),
+            lambda: session.run(None, [X], taps=["y"]),
+            lambda: session.add_hook(["y"], print),
             session.explain,
         ):
             with pytest.raises(Fail, match="the session is closed: make a new InferenceSession"):

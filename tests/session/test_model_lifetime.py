@@ -17,6 +17,7 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 
 import intarsia as ort
 from intarsia.model.background_compile import Underway
+from intarsia.model.shape_specialization import SizeBranches
 from intarsia.providers.cpu import CPUExecutionProvider
 
 CPU, REFERENCE = "CPUExecutionProvider", "ReferenceExecutionProvider"
@@ -74,3 +75,34 @@ def test_the_stand_in_goes_once_the_model_is_compiled(monkeypatch: pytest.Monkey
     assert session.is_compiled
     assert (underway(), standin()) == (None, None)
     np.testing.assert_array_equal(session.run(None, {"x": X})[0], -X)
+
+
+SQUEEZED = (
+    HEAD
+    + """g (float[a,b] x) => (y) {
+  shape = Shape <start = 1, end = 2> (x)
+  one = Constant <value = int64[1] {1}> ()
+  is_one = Equal(shape, one)
+  axis = Constant <value = int64[1] {1}> ()
+  y = If (is_one) <then_branch = t () => (p) { p = Squeeze(x, axis) }, else_branch = f () => (q) { q = Identity(x) }>
+}"""
+)
+
+
+@pytest.mark.parametrize("how", ["close", "del"])
+def test_models_for_sizes_go_with_their_session(how: str) -> None:
+    session = session_of(SQUEEZED)
+    for width in (1, 3):
+        x = np.ones((2, width), np.float32)
+        for _ in range(3):
+            assert session.run(None, {"x": x})[0].shape == ((2,) if width == 1 else (2, width))
+    engine: Any = session._engine
+    assert isinstance(engine._by_size, SizeBranches)
+    assert engine.variants
+    models = [ref(model) for model, _ in engine.variants.values()] + [ref(engine.model)]
+    del engine
+    if how == "close":
+        session.close()
+    else:
+        del session
+    assert [model() for model in models] == [None] * len(models)

@@ -196,6 +196,7 @@ class InferenceSession(OrtMethods):
 
         Raises:
             InvalidArgument: a pattern names nothing.
+            Fail: the session is closed.
         """
         return self._engine.inspection().add_hook(patterns, function)
 

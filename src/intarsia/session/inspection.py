@@ -26,6 +26,7 @@ class Inspection:
     def add_hook(self, patterns: Sequence[str], function: Callable[[str, Any], object]) -> Callable[[], None]:
         """As `InferenceSession.add_hook`."""
         engine = self._engine
+        engine.check_open()
         hook = (tuple(matching(engine.graph(), patterns)), function)
         engine.hooks.append(hook)
         engine.look()

@@ -177,6 +177,12 @@ class LocalEngine:
     def closed(self) -> bool:
         return isinstance(self.model, Closed)
 
+    def check_open(self) -> None:
+        """Raises Fail where the session is closed."""
+        model = self.model
+        if isinstance(model, Closed):
+            model.run()
+
     def graph(self) -> Graph:
         """The model as it was loaded."""
         return self.source.graph()
@@ -191,9 +197,8 @@ class LocalEngine:
 
     def whole_model(self) -> CompiledModel:
         """The model with its partition, which a session that began from the cache does not have."""
+        self.check_open()
         model = self.settled_model()
-        if isinstance(model, Closed):
-            model.run()
         return self.built.maker.compiled(self.graph()) if isinstance(model, DirectModel) else model
 
     def settled_model(self) -> CompiledModel | DirectModel:
@@ -476,7 +481,14 @@ class LocalEngine:
             model = self.settled_model()
             graph = self.built.maker.optimised(self.graph()) if isinstance(model, DirectModel) else model.partition.graph
             operators = self.builder.operators if self.builder.operators is not None else registry()
-            self._by_size = SizeBranches(graph, model, operators, lambda path, opened: self.variant(("sizes", path), opened)[0])
+            owner = ref(self)
+
+            def made(path: str, opened: Callable[[], Graph]) -> CompiledModel:
+                engine = owner()
+                assert engine is not None  # it asks for the model of a run
+                return engine.variant(("sizes", path), opened)[0]
+
+            self._by_size = SizeBranches(graph, model, operators, made)
         found = self._by_size.model(inputs) if isinstance(self._by_size, SizeBranches) else None
         return self.model if found is None else found
 
@@ -492,10 +504,12 @@ class LocalEngine:
     def variant(self, key: tuple[str, ...], opened: Callable[[], Graph]) -> tuple[CompiledModel, FeedReader]:
         """The variant `key` of the model; compiled from the graph that `opened` gives where it is not there."""
         with self._lock:
-            if key not in self.variants:
+            self.check_open()
+            variants = self.variants  # others, where the session is closed or made anew meanwhile
+            if key not in variants:
                 graph = opened()
-                self.variants[key] = (self.built.maker.compiled(graph), FeedReader(graph.inputs))
-            return self.variants[key]
+                variants[key] = (self.built.maker.compiled(graph), FeedReader(graph.inputs))
+            return variants[key]
 
     def overridden(self, feed: Any) -> tuple[str, ...]:
         """The initializers for which the feed has other values."""
