@@ -1,4 +1,4 @@
-"""How long a session's compiled models live: until the session is closed, deleted or compiled, without the garbage collector."""
+"""How long a session's compiled models live: until it is closed, deleted or compiled, and not until memory is collected."""
 
 from __future__ import annotations
 
