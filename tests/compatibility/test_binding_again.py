@@ -181,6 +181,62 @@ class TestErrors:
             session.run_with_iobinding(binding)
 
 
+class TestWatched:
+    """Runs of which somebody wants more than their results."""
+
+    def test_hooks_are_called_for_each_run(self, make_session: Make) -> None:
+        session, x, y, seen = make_session(SUM), X.copy(), np.zeros_like(X), list[float]()
+        binding = ready(session, {"x": x, "w": X}, y)
+        remove = session.add_hook(["y"], lambda _, value: seen.append(float(value.max())))
+        for k in range(3):
+            x[:], y[:] = X + k, 0
+            session.run_with_iobinding(binding)
+            np.testing.assert_array_equal(y, x + X)
+            binding.run()
+        largest = float((X + X).max())
+        assert seen == [largest, largest, largest + 1, largest + 1, largest + 2, largest + 2]
+        remove()
+        for _ in range(3):
+            session.run_with_iobinding(binding)
+        assert len(seen) == 6
+        if NATIVE:
+            assert binding._ready is not None
+
+    def test_a_binding_is_prepared_once_nobody_looks(self, make_session: Make) -> None:
+        session, seen = make_session(SUM), list[str]()
+        remove = session.add_hook(["y"], lambda name, _: seen.append(name))
+        binding = session.io_binding()
+        for name in ("x", "w"):
+            binding.bind_cpu_input(name, X)
+        binding.bind_output("y")
+        for k in range(4):
+            session.run_with_iobinding(binding)
+            assert len(seen) == k + 1
+        remove()
+        for _ in range(3):
+            session.run_with_iobinding(binding)
+        assert len(seen) == 4
+        np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], X + X)
+        if NATIVE:
+            assert binding._ready is not None
+
+    def test_the_guard_sees_each_run(self, make_session: Make) -> None:
+        options = ort.SessionOptions()
+        options.add_session_config_entry("session.nonfinite", "error")
+        session, x, y = make_session(SUM, options), X.copy(), np.zeros_like(X)
+        binding = session.io_binding()
+        for name, array in (("x", x), ("w", X)):
+            binding.bind_cpu_input(name, array)
+        binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(y))
+        for _ in range(4):
+            session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(y, X + X)
+        x[0, 0] = np.inf
+        for run in (session.run_with_iobinding, lambda bound: bound.run()):
+            with pytest.raises(Fail, match="an output is not finite"):
+                run(binding)
+
+
 class TestMemory:
     def test_nothing_is_kept(self, make_session: Make) -> None:
         session, x, y = make_session(SUM), X.copy(), np.zeros_like(X)

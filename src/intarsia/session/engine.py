@@ -27,7 +27,7 @@ class Engine(Protocol):
     Attributes:
         source, options, profile: the session's model, its options in force, and what is told of times (or None).
         model: what runs; its `feed_call` is the native function for the feeds that are met most, or None.
-        watched: whether a run is more than its results, so that `feed_call` may not be called.
+        watched: whether a run is more than its results, so that neither `feed_call` nor what `bound` gave may be called.
         output_names: all outputs, in the model's order.
         providers: names in order of priority.
         may_fall_back: whether a provider that fails in a run may be left out.
@@ -75,7 +75,7 @@ class Engine(Protocol):
         """All outputs, each written into its target; None where `run` has to make them."""
 
     def bound(self, model: Any, inputs: list[np.ndarray], targets: Mapping[str, Any]) -> BoundCall | None:
-        """What runs `model` on fixed memory, or None."""
+        """What runs `model` on fixed memory, or None, as where runs are watched."""
 
     def recovers(self, error: BaseException, model: Any) -> bool:
         """After an error in a run of `model`: whether the session was made anew without the provider that failed."""

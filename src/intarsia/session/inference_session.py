@@ -140,12 +140,13 @@ class InferenceSession(OrtMethods):
             ready: Any = iobinding._ready  # which keeps the memory alive that it reads and writes
         except AttributeError:  # it is no binding
             ready = None
-        if ready is not None and run_options is None and iobinding._session is self and iobinding._model is self._engine.model:
+        engine = self._engine  # whose model is its own: a binding for it is this session's
+        if ready is not None and run_options is None and iobinding._model is engine.model and not engine.watched:
             try:
                 if ready.again(None):
                     return
             except Exception as error:
-                if not self._engine.recovers(error, iobinding._model):
+                if not engine.recovers(error, iobinding._model):
                     raise
         from intarsia.session.io_binding import IOBinding
 

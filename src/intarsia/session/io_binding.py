@@ -223,14 +223,14 @@ class IOBinding:
             InvalidArgument: no output is bound, or a bound buffer is of another type or shape than the output.
             As `InferenceSession.run`.
         """
-        call = self._call
-        if call is not None and run_options is None and self._model is self._engine.model:
+        call, engine = self._call, self._engine
+        if call is not None and run_options is None and self._model is engine.model and not engine.watched:
             self._ready = None
             try:
                 results = call()
             except BaseException as error:
                 self._results = []  # the run may have written into them
-                if not self._engine.recovers(error, self._model):
+                if not engine.recovers(error, self._model):
                     raise
                 results = None
             if results is not None:
@@ -261,7 +261,7 @@ class IOBinding:
         if self._model is not self._engine.model or shapes != self._shapes:
             self._forget()
             self._model, self._shapes = self._engine.model, shapes
-        elif not self._tried:
+        elif not self._tried and not self._engine.watched:
             self._tried = True
             self._prepare()
 

@@ -537,7 +537,7 @@ class LocalEngine:
 
     def bound(self, model: AnyModel, inputs: list[np.ndarray], targets: Mapping[str, Any]) -> BoundCall | None:
         """What runs `model` on fixed memory, where it can be called so."""
-        if self.trips is not None:
+        if self.watched:
             return None
         try:
             return model.bound(inputs, targets)
