@@ -409,6 +409,34 @@ class TestTheLogOfARun:
         assert low.model_meta.graph_name == "g"
         assert low.get_providers() == session.get_providers()
 
+    def test_private_attributes_of_the_providers(self, make_session) -> None:
+        session = make_session(enable_fallback=False)
+        assert session._providers == session.get_providers() == ["CPUExecutionProvider"]
+        assert session._provider_options == session.get_provider_options()
+        assert session._enable_fallback is False
+        session.enable_fallback()
+        assert session._enable_fallback is True
+        session.set_providers(["ReferenceExecutionProvider"])
+        assert session._providers[0] == "ReferenceExecutionProvider"
+
+    def test_a_subclass_may_use_private_names_for_itself(self, make_model) -> None:
+        names = (
+            "_model_path", "_model_bytes", "_inputs_meta", "_outputs_meta", "_model", "_providers", "_provider_options",
+        )  # fmt: skip
+
+        class Own(ort.InferenceSession):
+            def __init__(self, model: bytes) -> None:
+                for name in names:
+                    setattr(self, name, "mine")
+                self._enable_fallback = False
+                super().__init__(model)
+
+        session = Own(make_model("g (float[N,3] x) => (float[N,3] y) { y = Neg(x) }").SerializeToString())
+        assert {getattr(session, name) for name in names} == {"mine"}
+        assert session._enable_fallback is True  # the argument's default, as in onnxruntime
+        assert [a.name for a in session.get_inputs()] == ["x"]
+        np.testing.assert_array_equal(session.run(["y"], {"x": X})[0], -X)
+
     def test_the_low_level_session(self, make_model) -> None:
         model = make_model("g (float[N,3] x) => (float[N,3] y) { y = Neg(x) }").SerializeToString()
         session = state.InferenceSession(state.get_default_session_options(), model, False, False)

@@ -105,6 +105,16 @@ def test_a_run_without_another_provider(text: str) -> None:
     assert made.get_providers()[0] == "FragileExecutionProvider"
 
 
+def test_a_run_after_the_private_switch_of_onnxruntime() -> None:
+    made = session("run", WHOLE)
+    made._enable_fallback = False
+    with pytest.raises(EPFail, match="FragileExecutionProvider crashed in a run"):
+        made.run(None, {"x": X})
+    made._enable_fallback = True
+    with pytest.warns(ProviderWarning, match="FragileExecutionProvider failed in a run"):
+        np.testing.assert_allclose(made.run(None, {"x": X})[0], RESULTS[WHOLE], rtol=1e-6)
+
+
 @pytest.mark.parametrize("text", [WHOLE, PARTS], ids=["whole", "parts"])
 def test_a_run_where_no_other_may_take_its_place(text: str) -> None:
     made = session("run", text, provider_fallback="error")

@@ -32,6 +32,16 @@ def _ort_value_type() -> type[OrtValue]:
     return OrtValue
 
 
+class _Read:
+    """A method read as an attribute, until an object has one of its own of that name: a subclass may use it for something."""
+
+    def __init__(self, read: Callable[[Any], Any]) -> None:
+        self._read = read
+
+    def __get__(self, session: Any, kind: type[Any] | None = None) -> Any:
+        return self if session is None else self._read(session)
+
+
 class OrtMethods:
     """Base of `InferenceSession`; see there."""
 
@@ -249,23 +259,40 @@ class OrtMethods:
 
     # --- onnxruntime's private attributes that programs read ---
 
-    @property
+    @_Read
     def _model_bytes(self) -> bytes | None:
         given = self._engine.source.given
         return given if isinstance(given, bytes) else None
 
-    @property
+    @_Read
     def _model_path(self) -> str | None:
         return self._engine.source.path
 
-    @property
+    @_Read
     def _inputs_meta(self) -> list[NodeArg]:
         return self._engine.inputs_meta
 
-    @property
+    @_Read
     def _outputs_meta(self) -> list[NodeArg]:
         return self._engine.outputs_meta
 
-    @property
+    @_Read
+    def _providers(self) -> list[str]:
+        return self._engine.providers
+
+    @_Read
+    def _provider_options(self) -> dict[str, dict[str, str]]:
+        return self._engine.option_texts()
+
+    @_Read
     def _model(self) -> Any:
         return self._engine.model
+
+    @property
+    def _enable_fallback(self) -> bool:
+        return self._engine.may_fall_back
+
+    @_enable_fallback.setter
+    def _enable_fallback(self, value: object) -> None:
+        if "_engine" in self.__dict__:  # else the argument `enable_fallback` says it, as in onnxruntime
+            self._engine.may_fall_back = bool(value)

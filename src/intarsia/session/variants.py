@@ -24,9 +24,7 @@ _ELEMENTS_APART = ("", "elements apart")
 _OWN_SIZES = ("", "own sizes")  # the key of a variant; others are names of initializers
 
 
-def apart(
-    engine: LocalEngine, model: AnyModel, inputs: Sequence[Any], error: BranchApart | SizesApart
-) -> CompiledModel | None:
+def apart(engine: LocalEngine, model: AnyModel, inputs: Sequence[Any], error: BranchApart | SizesApart) -> CompiledModel | None:
     """The variant that runs what `model`, one of the engine's, could not; None where it is that already."""
     if isinstance(error, BranchApart):
         return _branches_apart(engine, model)
