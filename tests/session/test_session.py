@@ -16,6 +16,7 @@ import onnx
 import pytest
 
 import intarsia as ort
+from intarsia import session as session_package
 from intarsia.ep.device import DataTransfer, Device
 from intarsia.ep.provider import CompileContext, ExecutionProvider, Program, Support
 from intarsia.errors import EPFail, Fail, InvalidArgument, InvalidProtobuf, NoSuchFile, UnknownOption
@@ -537,6 +538,14 @@ def test_sessions_pickle_as_what_they_were_made_from(make_model, tmp_path: Path)
             assert other.get_providers() == session.get_providers()
             assert other.get_session_options().intra_op_num_threads == 1
             np.testing.assert_array_equal(other.run(None, {"x": x})[0], session.run(None, {"x": x})[0])
+
+
+def test_the_module_that_had_the_class_before() -> None:
+    from intarsia.session import InferenceSession
+
+    assert InferenceSession is ort.InferenceSession
+    with pytest.raises(AttributeError, match=r"module 'intarsia\.session' has no attribute 'InferenceSessions'"):
+        session_package.InferenceSessions  # noqa: B018
 
 
 def test_profile(make_session, tmp_path: Path) -> None:
