@@ -312,6 +312,8 @@ class TestWhatTheSessionIs:
         with pytest.raises(NotImplemented, match="no provider of this session supports TunableOp"):
             session.set_tuning_results([{"ep": "CPUExecutionProvider"}], error_on_invalid=True)
         session.set_ep_dynamic_options({"ep.dynamic.workload_type": "Efficient"})
+        session.set_ep_dynamic_options({})
+        assert session._engine.compile_context().intra_op_num_threads == 1
         with pytest.raises(UnknownOption, match=r"no dynamic option 'ep.dynamic.workload'"):
             session.set_ep_dynamic_options({"ep.dynamic.workload": "Efficient"})
         with pytest.raises(InvalidArgument, match="'Fast' is not a value; did you mean 'Default'"):

@@ -209,10 +209,19 @@ def test_what_a_process_apart_does_not_do(change: Any, message: str) -> None:
 def test_what_looks_inside_is_refused(adding: Any) -> None:
     for call in (
         lambda: adding.profile(X), adding.memory_report, lambda: adding.add_hook(["y"], print),
-        lambda: adding.run(None, X, taps=["y"]), adding.get_input_memory_infos,
+        lambda: adding.run(None, X, taps=["y"]), adding.get_input_memory_infos, lambda: adding.set_ep_dynamic_options({}),
+        lambda: adding.set_ep_dynamic_options({"ep.dynamic.workload_type": "Default"}),
     ):  # fmt: skip
         with pytest.raises(NotImplemented, match=r"in a process apart \('untrusted\.process'\)"):
             call()
+
+
+def test_waiting_for_what_is_compiled(adding: Any) -> None:
+    assert adding.is_compiled
+    for seconds in (None, 1):
+        adding.wait_until_compiled(seconds)
+    with pytest.raises(WrongType, match="timeout: expected seconds, got"):
+        adding.wait_until_compiled("x")
 
 
 def test_results_are_limited() -> None:

@@ -219,7 +219,12 @@ class InferenceSession(OrtMethods):
             TimeoutError: it takes longer.
             EPFail, NotImplemented: a provider cannot compile its part, or none takes a node; runs raise it too.
             Fail: the session was made in a process that was forked since.
+            InvalidArgument, WrongType: `timeout` is no number of seconds.
         """
+        if timeout is not None:
+            from intarsia.model.run_timeout import checked_timeout
+
+            timeout = checked_timeout(timeout)
         self._engine.wait_until_compiled(timeout)
 
     def close(self) -> None:

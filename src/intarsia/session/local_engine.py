@@ -135,10 +135,10 @@ class LocalEngine:
         elif options.log_severity_level == 0 or self.log.isEnabledFor(logging.DEBUG):
             self.log.debug("placement of %s\n%s", built.signature.metadata.path or "the model", self.explain())
 
-    def set_efficient(self, efficient: bool) -> None:
-        """Whether runs leave the machine to others; makes the session anew where that changes."""
+    def set_efficient(self, efficient: bool | None) -> None:
+        """Whether runs leave the machine to others (None: as it is); makes the session anew where that changes."""
         builder = self.builder
-        if efficient != builder.efficient:
+        if efficient is not None and efficient != builder.efficient:
             before, builder.efficient = self.built, efficient
             try:
                 self.create([choice.argument for choice in before.choices if not choice.implied] or None, None)
@@ -166,12 +166,10 @@ class LocalEngine:
         return not isinstance(self.model, Underway)
 
     def wait_until_compiled(self, timeout: float | None) -> None:
-        """As `InferenceSession.wait_until_compiled`."""
-        from intarsia.model.run_timeout import checked_timeout
-
-        seconds = checked_timeout(timeout) if timeout is not None else None
-        if isinstance(self.model, Underway):
-            self.model.finished(seconds)
+        """As `InferenceSession.wait_until_compiled`, which has looked at `timeout`."""
+        model = self.model
+        if isinstance(model, Underway):
+            model.finished(timeout)
 
     @property
     def closed(self) -> bool:

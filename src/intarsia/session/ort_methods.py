@@ -218,11 +218,11 @@ class OrtMethods:
 
         Raises:
             UnknownOption, InvalidArgument: another option or value.
+            NotImplemented: the session's model is in a process apart.
         """
         for key, value in options.items():
             check_dynamic_option(key, value)
-        if WORKLOAD in options:
-            self._engine.set_efficient(options[WORKLOAD] == EFFICIENT)
+        self._engine.set_efficient(options[WORKLOAD] == EFFICIENT if WORKLOAD in options else None)
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
         """Let providers drop the graphs that launches have become (see "enable_cuda_graph"): later runs make new ones.
