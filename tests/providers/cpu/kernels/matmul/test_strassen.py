@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -11,12 +13,15 @@ import pytest
 pytest.importorskip("llvmlite", reason="products are compiled with llvmlite")
 
 import intarsia as ort
+from intarsia.cache.disk_cache import DiskCache
 from intarsia.codegen.llvm import target as targets
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tiled_rows
+from intarsia.providers.cpu.kernels.common.schedule import Candidates
 from intarsia.providers.cpu.kernels.matmul.strassen_kernel import cut, saved
 from intarsia.providers.cpu.kernels.matmul.strassen_pieces import alike_panels
+from intarsia.providers.cpu.program import autotune
 
 TILE = Tile(8, 3, 16, 4)
 OFF = {"session.disable_strassen": "1"}
@@ -148,6 +153,36 @@ def test_pointwise_convolutions_against_float64(filters: int, size: tuple[int, i
     found = seven.run(None, {"x": x, "r": r})[0]
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
     assert (found != plain.run(None, {"x": x, "r": r})[0]).any()
+
+
+def test_a_pointwise_convolution_takes_it_by_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where it is the choice of timing, the estimate, which is against it here, is not asked again."""
+    rng = np.random.default_rng(7)
+    w = (rng.standard_normal((128, 128, 1, 1)) / 128**0.5).astype(np.float32)
+    x = rng.standard_normal((1, 128, 14, 14)).astype(np.float32)
+    kind = onnx.TensorProto.FLOAT
+    graph = oh.make_graph(
+        [oh.make_node("Conv", ["x", "w"], ["y"])], "g", [oh.make_tensor_value_info("x", kind, x.shape)],
+        [oh.make_tensor_value_info("y", kind, None)], [onnx.numpy_helper.from_array(w, "w")],
+    )  # fmt: skip
+    source = oh.make_model(graph, opset_imports=[oh.make_opsetid("", 20)], ir_version=9).SerializeToString()
+    found = {}
+    for budget, wanted in (("1000", "pointwise-strassen"), ("1001", "pointwise")):
+
+        def times(_: object, template: object, of: Candidates, end: float, best: str = wanted) -> dict[str, int]:
+            assert best in of.names
+            return {name: 1 if name == best else 1000 for name in of.names}
+
+        cache = DiskCache(tmp_path / wanted)
+        monkeypatch.setattr(autotune, "get_cache", lambda cache=cache: cache)
+        monkeypatch.setattr(autotune.Chooser, "_times", times)
+        found[wanted] = session(source, 1, {"session.schedule_budget_ms": budget}).run(None, {"x": x})[0]
+    unasked = session(source, 1).run(None, {"x": x})[0]
+    expected = np.einsum("fc,nchw->nfhw", w[:, :, 0, 0].astype(np.float64), x.astype(np.float64))
+    for result in found.values():
+        np.testing.assert_allclose(result, expected, rtol=0, atol=2e-5)
+    np.testing.assert_array_equal(found["pointwise"], unasked)
+    assert (found["pointwise-strassen"] != unasked).any()
 
 
 def test_it_is_taken_unless_refused() -> None:

@@ -113,6 +113,7 @@ class PointwiseStrassen(ConvSchedule):
         step = pointwise_step(
             spec, target, request.workspace, request.operands, request.out, source=node.reads[0], packed=packed,
             weights=(node.reads[1], _matrix(node, request)), geometry=node.geometry(node.kernel), label=_label(node),
+            always=request.env.timed(node) == self.name,
         )  # fmt: skip
         return [step]
 

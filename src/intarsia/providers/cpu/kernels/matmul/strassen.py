@@ -182,11 +182,14 @@ class SevenCall(ConvolutionCall):
 
 def pointwise_step(
     spec: gemm_kernel.GemmSpec, target: Target, workspace: Workspace, operands: Sequence[FusedOperand], out: str, *,
-    source: str, packed: str, weights: tuple[str, np.ndarray], geometry: Geometry, label: str,
+    source: str, packed: str, weights: tuple[str, np.ndarray], geometry: Geometry, label: str, always: bool,
 ) -> Step:  # fmt: skip
-    """The step of a pointwise convolution, channels-last; `weights`: the filters' name, and as [channels, filters]."""
+    """The step of a pointwise convolution, channels-last.
+
+    `weights`: the filters' name, and as [channels, filters]; `always`: see `Seven`.
+    """
     pixels, filters = product(geometry.y[:-1]), weights[1].shape[1]
-    seven, calls = seven_of(spec, target, workspace, (weights[0], "t", lambda: weights[1]), (pixels, filters))
+    seven, calls = seven_of(spec, target, workspace, (weights[0], "t", lambda: weights[1]), (pixels, filters), always)
     call = SevenCall(geometry, spec, target, source, packed, out, tuple(operands), seven.micro, seven=seven)
     return Step(
         strassen_kernel.kernel_text(spec, target), (source, packed, seven.table, seven.alike, *(o.name for o in operands)),
