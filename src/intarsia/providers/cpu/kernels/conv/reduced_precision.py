@@ -133,10 +133,10 @@ class _Packed(ConvSchedule):
     def _may_pack(self, node: Convolution, env: LoweringEnv) -> Support:
         if node.data.dtype is not DType.FLOAT:
             return Support.no(f"it is of {node.data.dtype.name.lower()}, not float32")
-        if not pair_unit(env.options_of(node), env.target):
-            return Support.no("products of pairs of bfloat16 are not asked for, or the CPU is no faster with them")
         if node.group > 1:
             return Support.no(f"its channels are {node.group} groups")
+        if not pair_unit(env.options_of(node), env.target):
+            return Support.no("products of pairs of bfloat16 are not asked for, or the CPU is no faster with them")
         return _YES
 
 

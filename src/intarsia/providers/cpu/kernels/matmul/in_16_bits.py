@@ -42,13 +42,12 @@ class Bfloat16MatMulRows(MatMulSchedule):
     def applies(self, node: MatMul, env: LoweringEnv) -> Support:
         if node.dtype not in PAIRED:
             return Support.no(f"it is of {node.dtype.name.lower()}")
-        options = env.options_of(node)
+        found, options = _by_constant(node, env), env.options_of(node)
+        if not found:
+            return found
         if not reads_rows(options, env.target):
             return _NOT_ASKED
-        found = _by_constant(node, env)
-        if found and not pays_in_rows(options, env.target, node.rows_and_batches.rows, *reversed(node.matrix_shape)):
-            return _SMALL
-        return found
+        return _YES if pays_in_rows(options, env.target, node.rows_and_batches.rows, *reversed(node.matrix_shape)) else _SMALL
 
     def cost(self, node: MatMul, env: LoweringEnv) -> float:
         return estimated(node, env, rate=2.0, moved=0.5)
@@ -71,11 +70,11 @@ class Bfloat16MatMulPacked(MatMulSchedule):
     def applies(self, node: MatMul, env: LoweringEnv) -> Support:
         if node.dtype is not DType.FLOAT:
             return Support.no(f"it is of {node.dtype.name.lower()}, not float32")
-        if not self._unit(node, env):
-            return _NOT_ASKED
         found = _by_constant(node, env)
         if not found:
             return found
+        if not self._unit(node, env):
+            return _NOT_ASKED
         depth, columns = node.matrix_shape
         if not packing_pays(node.rows_and_batches.rows, columns, depth):
             return _SMALL
