@@ -17,10 +17,13 @@ from intarsia import progress
 from intarsia.cache.disk_cache import DiskCache
 from intarsia.codegen.llvm.target import Target
 from intarsia.errors import ModelLoadCanceled
-from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.microkernel import tile_of
-from intarsia.providers.cpu.kernels.common.schedule import Candidates
+from intarsia.graph.load import load
+from intarsia.graph.model import Graph
+from intarsia.ops import registry
+from intarsia.providers.cpu.kernels.common.schedule import Candidates, LoweringEnv
 from intarsia.providers.cpu.kernels.common.template import Template
+from intarsia.providers.cpu.lowering.fuse import Grouping
+from intarsia.providers.cpu.lowering.lower import lower_graph
 from intarsia.providers.cpu.program import autotune
 
 CONVOLUTIONS = ("line-buffer", "implicit-gemm", "winograd2", "winograd4")  # that are timed for the convolution of `model`
@@ -88,10 +91,48 @@ def plan_after_run(made: ort.InferenceSession, feeds: dict[str, np.ndarray]) -> 
     return plan(made)
 
 
-@pytest.mark.parametrize("name", [*CONVOLUTIONS, "packed-a", "packed-a-14x2", "packed-a-8x3", "constant-rows", "gemm"])
-def test_every_schedule_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, feeds, expected = model()
+def offered(target: Target) -> set[str] | None:
+    """What is timed for `model`; None for CPUs of which it is not stated here."""
+    if target.arch == "aarch64":
+        return {"line-buffer", "winograd2", "winograd4", "packed-a", "gemm"}
+    if target.halves_vectors:
+        return {*CONVOLUTIONS, "strassen", "constant-rows", "packed-a", "packed-a-14x2", "gemm"}
+    if target.vector_bytes == 64:
+        return {*CONVOLUTIONS, "packed-a", "packed-a-14x2", "gemm"}
+    return {*CONVOLUTIONS, "constant-rows", "packed-a", "gemm"} if target.is_avx2 else None
 
+
+_AVX2 = "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+sse4.1,+sse4.2,+ssse3,+sse3"
+_AVX512 = f"{_AVX2},+avx512bw,+avx512cd,+avx512dq,+avx512f,+avx512vl"
+
+
+@pytest.mark.parametrize(
+    ("triple", "cpu", "features"),
+    [
+        ("x86_64-unknown-linux-gnu", "x86-64-v3", _AVX2), ("x86_64-unknown-linux-gnu", "x86-64-v4", _AVX512),
+        ("x86_64-unknown-linux-gnu", "znver4", f"{_AVX512},+avx512bf16,+avx512vnni"),
+        ("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon"),
+    ],
+)  # fmt: skip
+def test_what_is_timed_on_each_kind_of_cpu(triple: str, cpu: str, features: str) -> None:
+    seen: set[str] = set()
+
+    def asked(grouping: Grouping, _: Graph, env: LoweringEnv) -> Mapping[str, str]:
+        found = [g.template.candidates(env) for g in grouping.groups if g.template is not None]
+        seen.update(name for each in found if each is not None for name in each.names)
+        return {}
+
+    target = Target.create(triple, cpu, features)
+    lower_graph(load(model()[0]), registry(), target, choices=asked)
+    assert seen == offered(target)
+
+
+@pytest.mark.parametrize("name", [*CONVOLUTIONS, "strassen", "packed-a", "packed-a-14x2", "constant-rows", "gemm"])
+def test_every_schedule_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = offered(Target.host())
+    if names is not None and name not in names:
+        pytest.skip(f"{name} is not worth timing on this kind of CPU, as `offered` states")
+    source, feeds, expected = model()
     seen: set[str] = set()
 
     def choose(self: autotune.Chooser, template: object, found: Candidates, end: float) -> dict[str, int]:
@@ -101,7 +142,7 @@ def test_every_schedule_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(autotune.Chooser, "_times", choose)
     made = session(source, "1000")
     np.testing.assert_allclose(made.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
-    assert {*CONVOLUTIONS} <= seen and (tile_of(DType.FLOAT, Target.host()).rows < 14 or "gemm" in seen)
+    assert names is None or seen == names
     assert (f", {name} by time" in plan(made)) == (name in seen)
 
 
@@ -159,6 +200,36 @@ def test_few_pixels_of_a_strided_pointwise_convolution(caplog: pytest.LogCapture
     made = session(source, "3600000")
     np.testing.assert_allclose(made.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
     assert "cannot be made" not in caplog.text
+
+
+@pytest.mark.skipif(not (Target.host().has_pairs and Target.host().halves_vectors), reason="pairs are not read in rows here")
+def test_rows_of_pairs_of_few_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which estimates advise against. What is read is stored as bfloat16, and the choice holds all the same."""
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((1, 16, 14, 14)).astype(np.float32)
+    v, w = ((rng.standard_normal(s) / s[1] ** 0.5).astype(np.float32) for s in ((64, 16, 1, 1), (32, 64, 1, 1)))
+    nodes = [
+        helper.make_node("Conv", ["x", "v"], ["c"]), helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["r", "w"], ["y"]),
+    ]  # fmt: skip
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(v, "v"), numpy_helper.from_array(w, "w")],
+    )  # fmt: skip
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    monkeypatch.setattr(
+        autotune.Chooser, "_times", lambda self, template, of, end: {n: 1000 - (n == "bfloat16-rows") * 999 for n in of.names}
+    )
+    options = ort.SessionOptions()
+    for key, value in (("session.arithmetic", "bfloat16"), ("session.schedule_budget_ms", "1000")):
+        options.add_session_config_entry(key, value)
+    made = ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    found = made.run(None, {"x": x})[0]
+    rectified = np.maximum(np.einsum("fc,nchw->nfhw", v[:, :, 0, 0].astype(np.float64), x), 0)
+    expected = np.einsum("fc,nchw->nfhw", w[:, :, 0, 0].astype(np.float64), rectified)
+    assert np.sqrt(((found - expected) ** 2).mean() / (expected**2).mean()) < 8e-3
+    assert ", bfloat16-rows by time" in plan(made)
 
 
 @pytest.mark.parametrize("broken", ["another", "default"])

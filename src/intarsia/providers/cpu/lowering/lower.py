@@ -36,7 +36,7 @@ from intarsia.providers.cpu.executable import Executable, HostStep, Result, Unit
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.loop_cost import SERIAL_ELEMENTS, loop_shares
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
-from intarsia.providers.cpu.kernels.common.schedule import LoweringEnv
+from intarsia.providers.cpu.kernels.common.schedule import LoweringEnv, choose
 from intarsia.providers.cpu.kernels.common.template import FusedOperand
 from intarsia.providers.cpu.kernels.movement.concat_output import joined_step
 from intarsia.providers.cpu.kernels.quantize.byte_lookup import byte_function
@@ -406,11 +406,11 @@ class _Lowerer:
     # --- steps ---
 
     def _steps(self, g: Group) -> list[Step]:
+        chosen = self._chosen(g)
         if g.template is not None:
             steps = self._template_steps(g)
         else:
             steps = [self._table_step(g) or self._joined_step(g) or self._loop_step(g)]
-        chosen = self._chosen(g)
         for step in steps:
             step.label += f", {chosen} by time" if chosen else ""
             step.nodes = tuple(n.outputs[0] for n in g.nodes)
@@ -420,8 +420,9 @@ class _Lowerer:
         return steps
 
     def _chosen(self, g: Group) -> str:
-        """The schedule that was chosen for a group by timing."""
-        return self.env.timed(g.template) if g.template is not None else ""
+        """The schedule that a group has because timing chose it; "" where it has another, as that one does not apply."""
+        timed = self.env.timed(g.template) if g.template is not None else ""
+        return timed if g.template is not None and timed and choose(g.template, self.env).name == timed else ""
 
     def _table_step(self, g: Group) -> Step | None:
         """A function of one byte, where a table is faster than computing it."""

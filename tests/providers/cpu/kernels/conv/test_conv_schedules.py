@@ -13,12 +13,24 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 
 import intarsia as ort
 from intarsia.codegen.llvm.target import Target
+from intarsia.errors import InvalidArgument
 from intarsia.graph.dtypes import DType
 from intarsia.graph.load import load
+from intarsia.graph.model import Graph
 from intarsia.ops import registry
 from intarsia.plan.step import Step
-from intarsia.providers.cpu.kernels.common.schedule import Considered, KernelRequest, candidates, choose, considered
+from intarsia.providers.cpu.kernels.common.schedule import (
+    Candidates,
+    Considered,
+    KernelRequest,
+    LoweringEnv,
+    candidates,
+    choose,
+    considered,
+    first_of,
+)
 from intarsia.providers.cpu.kernels.conv.conv import SCHEDULES, Convolution
+from intarsia.providers.cpu.lowering.fuse import Grouping
 from intarsia.providers.cpu.lowering.lower import Lowered, lower_graph
 from intarsia.providers.cpu.program.schedule_report import NodeSchedules, schedule_report
 
@@ -165,6 +177,145 @@ def test_a_schedule_that_timing_chose_comes_first() -> None:
         assert said(forced, name).timed and "chosen by time" in str(of_node(forced))
         (segment,) = forced.executable.segments()
         assert any(f", {name} by time" in s.label for s in segment.steps if isinstance(s, Step))
+
+
+FEW = {  # sizes and attributes at which estimates advise against what applies
+    "strides, few pixels": ((1, 64, 8, 8), (64, 64, 1, 1), {"strides": [2, 2]}),
+    "strides, few filters": ((1, 64, 28, 28), (32, 64, 1, 1), {"strides": [2, 2]}),
+    "few pixels": ((1, 64, 4, 5), (64, 64, 1, 1), {}),
+    "few filters": ((1, 64, 28, 28), (32, 64, 1, 1), {}),
+    "few filters of windows": ((1, 64, 14, 14), (32, 64, 3, 3), PADS),
+    "few filters of large windows": ((1, 64, 14, 14), (48, 64, 5, 5), {}),
+    "an odd channel": ((1, 63, 14, 14), (64, 63, 1, 1), {}),
+    "two groups": ((1, 64, 14, 14), (64, 32, 3, 3), {"group": 2}),
+}  # fmt: skip
+TARGETS = {"avx2": AVX2, "avx512": AVX512, "zen4": ZEN4, "amx": AMX}
+CONFIGS: dict[str, dict[str, str]] = {
+    "float32": {}, "bfloat16": BFLOAT16, "float16": FLOAT16, "emulated": {**BFLOAT16, "session.matrix_unit": "amx_emulated"},
+}  # fmt: skip
+
+
+def behind_a_producer(x: tuple[int | str, ...], w: tuple[int, ...], attributes: Mapping[str, Any]) -> Graph:
+    """A 1x1 convolution, whose result is rectified and read by a convolution: it may be stored as bfloat16."""
+    rng, channels = np.random.default_rng(0), x[1]
+    first, second = rng.standard_normal((channels, 16, 1, 1)), rng.standard_normal(w)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "v"], ["c"]), helper.make_node("Relu", ["c"], ["r"]),
+            helper.make_node("Conv", ["r", "w"], ["y"], **attributes),
+        ],
+        "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, (x[0], 16, *x[2:]))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(a.astype(np.float32), name) for a, name in ((first, "v"), (second, "w"))],
+    )  # fmt: skip
+    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString())
+
+
+def timed_last(graph: Graph, target: Target, config: Mapping[str, str]) -> Candidates | None:
+    """The candidates of the last convolution, as timing is asked of them: before values are stored as bfloat16."""
+    found: list[Candidates | None] = []
+
+    def asked(grouping: Grouping, _: Graph, env: LoweringEnv) -> Mapping[str, str]:
+        found.extend(g.template.candidates(env) for g in grouping.groups if isinstance(g.template, Convolution))
+        return {}
+
+    lower_graph(graph, registry(), target, config, choices=asked)
+    return found[-1]
+
+
+IN_FLOATS = {"winograd4", "winograd2", "line-buffer", "implicit-gemm", "pointwise", "picked-pixels"}
+FORCED = {  # which schedules are forced at least, beside those of floats
+    ("zen4", "float32"): {"pointwise-strassen"},
+    ("zen4", "bfloat16"): {"pointwise-strassen", "bfloat16-rows", "bfloat16-windows", "winograd2-bfloat16"},
+    ("amx", "bfloat16"): {"bfloat16-packed-rows", "bfloat16-packed-windows"},
+    ("amx", "float16"): {"float16-rows"},
+    ("avx2", "emulated"): {"bfloat16-packed-rows", "bfloat16-packed-windows"},
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_all_that_may_be_timed_can_be_forced(target: str, config: str) -> None:
+    """Each alone, and behind a step that may store what it reads as bfloat16."""
+    asked: set[str] = set()
+    for name in (*CASES, *FEW):
+        x, w, attributes = FEW[name] if name in FEW else (*CASES[name][:2], CASES[name][4])
+        x = tuple(28 if isinstance(size, str) else size for size in x)
+        graph = behind_a_producer(x, w, attributes)
+        found = timed_last(graph, TARGETS[target], CONFIGS[config])
+        if found is None:
+            continue
+        asked.update(found.names)
+        for schedule in found.names:
+            forced = lowered(x, w, TARGETS[target], CONFIGS[config], {found.key: schedule}, **attributes)
+            assert of_node(forced).chosen == schedule, name
+            assert any(f", {schedule} by time" in step for step in labels(forced)), name
+            behind = lower_graph(graph, registry(), TARGETS[target], CONFIGS[config], choices={found.key: schedule})
+            assert schedule_report(behind)[-1].chosen == schedule, name
+            assert any(f", {schedule} by time" in step for step in labels(behind)), name
+    assert IN_FLOATS | FORCED.get((target, config), set()) <= asked
+
+
+def labels(made: Lowered) -> list[str]:
+    return [s.label for segment in made.executable.segments() for s in segment.steps if isinstance(s, Step)]
+
+
+def test_a_forced_schedule_of_rows_has_its_input_stored_as_bfloat16() -> None:
+    """Though the convolution has fewer filters than the estimate asks for. What is stored does not change what was chosen."""
+    graph = behind_a_producer((1, 64, 28, 28), (32, 64, 1, 1), {})
+    found = timed_last(graph, ZEN4, BFLOAT16)
+    assert found is not None and "bfloat16-rows" in found.names[1:]
+    stored = {}
+    for schedule in found.names:
+        made = lower_graph(graph, registry(), ZEN4, BFLOAT16, choices={found.key: schedule})
+        *_, last = (g.template for g in made.grouping.groups if isinstance(g.template, Convolution))
+        stored[schedule] = last.data.dtype
+    assert {name for name, dtype in stored.items() if dtype is DType.BFLOAT16} == {"bfloat16-rows"}
+
+
+def test_where_none_pays_the_last_that_applies_is_taken() -> None:
+    made = lowered((1, 64, 4, 4), (64, 64, 1, 1), AVX2)
+    (template,) = (g.template for g in made.grouping.groups if isinstance(g.template, Convolution))
+    strassen, plain = (next(s for s in SCHEDULES if s.name == name) for name in ("pointwise-strassen", "pointwise"))
+    assert plain.applies(template, made.env) and not plain.pays(template, made.env)
+    assert first_of((strassen, plain), template, made.env) is plain
+    with pytest.raises(LookupError, match="none of the schedules pointwise-strassen applies"):
+        first_of((strassen,), template, made.env)
+
+
+def test_a_choice_that_does_not_apply_is_not_told_of() -> None:
+    shape = (1, 64, 28, 28), (64, 64, 3, 3)
+    made = lowered(*shape, AVX512, **PADS)
+    (template,) = (g.template for g in made.grouping.groups if isinstance(g.template, Convolution))
+    key = template.schedule_key(made.env)
+    assert key is not None
+    forced = lowered(*shape, AVX512, {"session.disable_winograd": "1"}, {key: "winograd4"}, **PADS)
+    assert of_node(forced).chosen == "line-buffer"
+    assert not any("by time" in label for label in labels(forced))
+
+
+def test_choices_are_of_a_unit() -> None:
+    """`bfloat16-packed-rows` names products in tiles, in emulated tiles and in vectors."""
+
+    def key(target: Target, **config: str) -> str:
+        made = lowered((1, 64, 28, 28), (64, 64, 1, 1), target, {f"session.{name}": value for name, value in config.items()})
+        (template,) = (g.template for g in made.grouping.groups if isinstance(g.template, Convolution))
+        found = template.schedule_key(made.env)
+        assert found is not None
+        return found
+
+    units = ("amx", "amx_emulated", "avx512_bf16", "none")
+    assert len({key(AMX, arithmetic="bfloat16", matrix_unit=unit) for unit in units}) == len(units)
+    assert key(AMX, arithmetic="bfloat16") == key(AMX, arithmetic="bfloat16", matrix_unit="amx")
+    assert key(ZEN4, arithmetic="bfloat16") == key(AMX, arithmetic="bfloat16", matrix_unit="avx512_bf16")
+    assert key(ZEN4) == key(ZEN4, matrix_unit="none") != key(ZEN4, arithmetic="bfloat16", matrix_unit="none")
+
+
+def test_a_unit_that_is_not_there_is_an_error_where_it_is_wanted() -> None:
+    absent = {**BFLOAT16, "session.matrix_unit": "amx"}
+    assert of_node(lowered((1, 64, 28, 28), (64, 32, 3, 3), AVX512, absent, group=2)).chosen == "winograd4"
+    with pytest.raises(InvalidArgument, match=r"session\.matrix_unit is 'amx', but this process cannot use AMX"):
+        lowered((1, 64, 28, 28), (64, 64, 3, 3), AVX512, absent)
 
 
 def test_sizes_that_are_not_known_are_not_timed() -> None:

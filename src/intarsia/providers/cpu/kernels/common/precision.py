@@ -80,6 +80,24 @@ def may_try_pairs(options: LoweringOptions, target: Target) -> bool:
     return asked and target.has_pairs and not pair_unit(options, target)
 
 
+def timed_for(dtype: DType, options: LoweringOptions, target: Target) -> tuple[str, ...]:
+    """What a schedule that timing chose holds for, of a product's type and options: a part of its key.
+
+    One key stands for a product before and after its first operand, of float32, is stored as bfloat16 (`store_as_bfloat16`):
+    that is done for the schedule chosen. The unit is named, since schedules of pairs have one name for all units. One that the
+    options name, but that is not there, is no error here: the product may have no use for it.
+
+    Args:
+        dtype: of the first operand.
+    """
+    kind, unit = DType.FLOAT if dtype is DType.BFLOAT16 else dtype, options.matrix_unit
+    if options.arithmetic != "bfloat16":
+        unit = "none"
+    elif unit == "auto":
+        unit = pair_unit(options, target) or (VECTORS if may_try_pairs(options, target) else "none")
+    return kind.name, options.arithmetic or "float32", unit
+
+
 def _named_unit(options: LoweringOptions, target: Target) -> str:
     """The unit that the options name; "" where it leaves the choice."""
     named, why = options.matrix_unit, ""

@@ -18,6 +18,7 @@ from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
+from intarsia.providers.cpu.kernels.common.precision import timed_for
 from intarsia.providers.cpu.kernels.common.schedule import (
     Candidates,
     Constants,
@@ -130,7 +131,7 @@ class Convolution(Filtered):
         if not is_static((*(self.data.shape or ()), *(self.output.shape or ()))):
             return None
         shape = self.geometry(self.kernel).at(number_of)
-        return f"conv {self.data.dtype.name} {env.options_of(self).arithmetic} {shape}"
+        return " ".join(map(str, ("conv", *timed_for(self.data.dtype, env.options_of(self), env.target), shape)))
 
     def candidates(self, env: LoweringEnv) -> Candidates | None:
         return candidates(self, env)

@@ -21,7 +21,7 @@ from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.pack_b import in_fewer_bits, pack_matrix
-from intarsia.providers.cpu.kernels.common.precision import stored_type
+from intarsia.providers.cpu.kernels.common.precision import stored_type, timed_for
 from intarsia.providers.cpu.kernels.common.schedule import (
     Candidates,
     Constants,
@@ -159,12 +159,12 @@ class MatMul(Template):
         return SCHEDULES
 
     def schedule_key(self, env: LoweringEnv) -> str | None:
-        if not self.schedule_table() or not self.is_single:
+        if not self.schedule_table() or not self.is_single or not env.constants.is_constant(self.reads[1]):
             return None
         sizes = self.rows_and_batches.rows, self.columns, self.depth
         if not is_static(sizes):
             return None
-        return f"gemm {self.dtype.name} {env.options_of(self).arithmetic} {'x'.join(map(str, sizes))}"
+        return " ".join(("gemm", *timed_for(self.dtype, env.options_of(self), env.target), "x".join(map(str, sizes))))
 
     def candidates(self, env: LoweringEnv) -> Candidates | None:
         return candidates(self, env)
