@@ -31,6 +31,7 @@ REFERENCE = ["-p", "ReferenceExecutionProvider"]
 @pytest.fixture(autouse=True)
 def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("intarsia.cli.show.screen._width", 200)  # which read it when it was imported
 
 
 def test_run_shows_the_best_classes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,6 +180,7 @@ def test_cache_ls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("INTARSIA_PROGRAM_CACHE", "1")
     monkeypatch.setenv("COLUMNS", "400")  # the whole path of the model, wherever the tests are
+    monkeypatch.setattr("intarsia.cli.show.screen._width", 400)  # which read it when it was imported
     assert main(["cache", "ls"]) == 0
     capsys.readouterr()
     intarsia.InferenceSession(MODEL)
