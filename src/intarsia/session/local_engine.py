@@ -81,12 +81,6 @@ class LocalEngine:
     output_names: list[str]
 
     def __init__(self, builder: SessionBuilder, *, may_fall_back: bool) -> None:
-        self.watched = False
-        self.reader: Any = None
-        self._by_size: SizeBranches | bool | None = None
-        self._patience = 0  # runs after which shapes are looked at again: these had no such function
-        self._shapes: Sequence[object] = ()  # of the last run that Python made, and those that came again last
-        self._expected: Sequence[object] = ()
         self.builder, self.source, self.options = builder, builder.source, builder.options
         self.profile = builder.profile
         self.may_fall_back = may_fall_back
@@ -114,7 +108,7 @@ class LocalEngine:
         built, made = self.builder.build(providers, provider_options, (wanted, take), anew=self._made)
         self.built, self._made = built, True
         self.signature, self.model, self.log = built.signature, made, built.maker.log
-        self.reader = FeedReader(built.signature.inputs)
+        self.reader: Any = FeedReader(built.signature.inputs)
         guard = options.config("session.nonfinite")
         self.guard = "" if guard == "ignore" else guard
         self._sparse = frozenset(v.name for v in built.signature.outputs if isinstance(v.type, SparseTensorType))
@@ -123,9 +117,10 @@ class LocalEngine:
         self.look()
         self.output_names = [v.name for v in built.signature.outputs]
         self.variants: dict[tuple[str, ...], tuple[CompiledModel, FeedReader]] = {}
-        self._shapes = self._expected = ()
-        self._patience = 0
-        self._by_size = True if hosted(made) else None
+        self._shapes: Sequence[object] = ()  # of the last run that Python made, and those that came again last
+        self._expected: Sequence[object] = ()
+        self._patience = 0  # runs after which shapes are looked at again: these had no such function
+        self._by_size: SizeBranches | bool | None = True if hosted(made) else None
         self._lock = fork_safety.lock()
         self.providers = [choice.name for choice in built.choices]
         if self.profile is not None:
