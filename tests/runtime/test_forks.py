@@ -330,8 +330,10 @@ def test_asynchronous_runs_that_take_a_moment_are_waited_for() -> None:
 made = session(PRODUCT)
 for n in (20, 400):  # so that what is waited for is a run, not a compilation
     made.run(None, {"x": ones(n, n)})
+def tell(results, n, error):  # by one write: `print` writes piece by piece, and the two callbacks may run at once
+    os.write(1, f"{n} {len(results)} {error!r}\\n".encode())
 for n in (20, 400):
-    made.run_async(None, {"x": ones(n, n)}, lambda results, n, error: print(n, len(results), repr(error), flush=True), n)
+    made.run_async(None, {"x": ones(n, n)}, tell, n)
 """
     done = run(code)
     assert sorted(done.stdout.splitlines()) == ["20 1 ''", "400 1 ''"], done.stderr
