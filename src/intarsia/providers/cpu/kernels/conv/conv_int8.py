@@ -43,7 +43,7 @@ from intarsia.providers.cpu.kernels.conv.winograd import spec as winograd_plan
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.vnni import window_steps
 from intarsia.providers.cpu.kernels.matmul_int8 import saturation_free_order, widened_int16
-from intarsia.providers.cpu.kernels.matmul_int8.matmul_int8 import LIFT, Ordered, digest, keep_sums, ordered_weights
+from intarsia.providers.cpu.kernels.matmul_int8.byte_weights import LIFT, Ordered, add_sums, digest, ordered_weights
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES, SUMS, byte_micro_text, byte_tile
 from intarsia.providers.cpu.kernels.matmul_int8.zero_point_correction import Correction
 
@@ -113,12 +113,12 @@ class ByteConvolution(Filtered):
         if zero is not None:
             values = sums * (zero + lift)
             if values.any():
-                label = keep_sums(workspace, name, f"colsums_{digest(values)}", lambda: values)
+                label = add_sums(workspace, name, f"colsums_{digest(values)}", lambda: values)
                 correction.subtract(correction.operand(label, "column", SUMS))
         elif sums.any():
             x_zero = self.types[2]
             assert x_zero is not None
-            label = keep_sums(workspace, name, f"colsums_{digest(sums)}", lambda: sums)
+            label = add_sums(workspace, name, f"colsums_{digest(sums)}", lambda: sums)
             factor = correction.operand(self.reads[2], "scalar", x_zero.dtype) + lift
             correction.subtract(correction.operand(label, "column", SUMS) * factor)
         return correction.finish()
@@ -219,7 +219,7 @@ class ByteConvolution(Filtered):
             moved, by = _moved(weights)
             parts, key = moved[None], f"moved_{key}"
             steps.append(self._window_sums(target, workspace, source, weights.shape[1:], out))
-            column = keep_sums(workspace, f"{self.reads[1]}%columns", f"moved_{digest(by)}", lambda: by)
+            column = add_sums(workspace, f"{self.reads[1]}%columns", f"moved_{digest(by)}", lambda: by)
             sums = correction.operand(steps[-1].writes[0], "row", SUMS)
             correction.subtract(correction.operand(column, "column", SUMS) * sums)
         epilogue, operands = self._correct(workspace, correction, weights, lift)
@@ -267,8 +267,10 @@ class ByteConvolution(Filtered):
     def _in_order(self, workspace: Workspace, weights: np.ndarray, key: str, target: Target) -> Ordered | None:
         """The weights in an order in which bytes can be multiplied as they are, where that is faster."""
         _, dilations = strides_and_dilations(self.node, weights.ndim - 2)
-        matrix = implicit_gemm.byte_matrix(weights, dilations[-1] == 1)
-        return ordered_weights(workspace, self.reads[1], key, matrix, byte_tile(target))
+        matrix, tile = implicit_gemm.byte_matrix(weights, dilations[-1] == 1), byte_tile(target)
+        if not saturation_free_order.pays(matrix, tile):
+            return None
+        return ordered_weights(workspace, self.reads[1], key, matrix, tile)
 
     def _widened(self, target: Target, workspace: Workspace, kernel: tuple[int, ...]) -> tuple[list[Step], str]:
         """The step that writes the input less its zero point, and zeros around it, in 16 bits; and what it writes."""

@@ -23,13 +23,15 @@ def _usual(size: Dim) -> int:
     return size if isinstance(size, int) else max(1, size.evaluate(dict.fromkeys(size.symbols, _USUAL_ROWS)))
 
 
-def estimated(node: MatMul, env: LoweringEnv, *, rate: float = 1.0, moved: float = 1.0, copied: float = 0.0) -> float:
+def estimated(
+    node: MatMul, env: LoweringEnv, *, rate: float = 1.0, moved: float = 1.0, copied: float = 0.0, packed: float = 0.0
+) -> float:
     """Seconds of a product on one core, with usual sizes for those that are not known.
 
     Args:
-        rate: multiply-adds in the time of one of float32.
+        rate: multiply-adds of as many bits in the time of those of float32.
         moved: the part of the bytes of A and C that are read and written.
-        copied: how many times A is copied first.
+        copied: how many times A is copied first; `packed`: how many times all matrices B are.
     """
     found, item = rates(env.target.l2_nbytes), node.dtype.bits / 8
     batches = node.rows_and_batches
@@ -38,5 +40,5 @@ def estimated(node: MatMul, env: LoweringEnv, *, rate: float = 1.0, moved: float
     lanes = env.target.vector_bytes / 64 * 4 / item
     compute = 2 * count * m * n * k / (found.flops * rate * lanes)
     weights = n * k * item / found.weight_bytes
-    moving = count * item * (moved * (m * k + m * n) + 2 * copied * m * k) / _BYTES_PER_SECOND
+    moving = count * item * (moved * (m * k + m * n) + 2 * copied * m * k + 2 * packed * k * n) / _BYTES_PER_SECOND
     return max(compute, weights) + found.overlap * min(compute, weights) + moving

@@ -20,7 +20,8 @@ from intarsia.primitives import lang as k
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
-from intarsia.providers.cpu.kernels.matmul_int8.matmul_int8 import LIFT, ByteMatMul, Zero
+from intarsia.providers.cpu.kernels.matmul_int8.byte_weights import LIFT
+from intarsia.providers.cpu.kernels.matmul_int8.matmul_int8 import ByteMatMul, Zero
 from intarsia.providers.cpu.kernels.quantize.dynamic_quantize import DynamicQuantize
 from intarsia.providers.cpu.kernels.recurrent import rnn_arguments
 from intarsia.providers.cpu.kernels.recurrent.rnn import Recurrent, _Layer, parts_of

@@ -1,0 +1,99 @@
+"""The arguments of the kernels of products of bytes, once their sizes are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dims import Dim
+from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import SCRATCH, Argument, Code, Ref, Sizes
+from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
+from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.template import FusedOperand
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.matmul.matmul_arguments import Batches
+from intarsia.providers.cpu.kernels.matmul.matmul_steps import fused_operand
+from intarsia.providers.cpu.kernels.matmul_int8 import widened_int16
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, last_group
+from intarsia.providers.cpu.kernels.matmul_int8.pack_int8 import byte_pack_args, byte_packed_nbytes, pack_bytes
+
+DEPTH = "%depth"  # stands for an operand that holds K
+
+
+@dataclass(frozen=True)
+class ByteProductCall:
+    """The arguments of one call of the kernel. No `b`: a column of ones.
+
+    Attributes:
+        panel_nbytes: of B's panels, where these do not follow from K (`saturation_free_order`).
+        few: the micro-kernel for few rows, where that is another.
+    """
+
+    spec: gemm_kernel.GemmSpec
+    target: Target
+    micro: str
+    a: str
+    b: str | None
+    c: str
+    m: Dim
+    k: Dim
+    n: Dim
+    batches: Batches
+    operands: tuple[FusedOperand, ...]
+    tile: Tile
+    panel_nbytes: int = 0
+    few: str = ""
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        m, k, n, batches = size(self.m), size(self.k), size(self.n), self.batches
+        out_item = itemsize(self.spec.epilogue.dtype if self.spec.epilogue else SUMS)
+        of_a, of_b, of_c = m * k, byte_packed_nbytes(k, n, self.tile), m * n * out_item
+        c_batch = (size(batches.c[0]) * of_c, size(batches.c[1]) * of_c)
+        b_batch = (size(batches.b[0]), size(batches.b[1])) if self.b is not None else (0, 0)
+        b = Ref(self.b) if self.b else pack_bytes(np.ones((1, k, 1), np.int8), self.tile)
+        micro = Code(self.few if self.few and not gemm_kernel.many_rows(m, self.tile) else self.micro)
+        return gemm_kernel.matrix_args(
+            self.spec, self.target, micro=micro, a=Ref(self.a), b=b, c=Ref(self.c),
+            m=m, n=n, k=k, batch=(size(batches.sizes[0]), size(batches.sizes[1])),
+            a_batch=(size(batches.a[0]) * of_a, size(batches.a[1]) * of_a), b_batch=(b_batch[0] * of_b, b_batch[1] * of_b),
+            c_batch=c_batch, operands=[_operand(o, n, k, out_item, c_batch, b_batch) for o in self.operands],
+            taps=np.array([0, last_group(k)], np.int64), scratch=Ref(SCRATCH) if self.spec.in_words else 0,
+            panel_nbytes=self.panel_nbytes,
+        )  # fmt: skip
+
+    def widened_nbytes(self, size: Sizes, threads: int) -> int:
+        """Of the widened panels of all threads."""
+        return threads * gemm_kernel.scratch_nbytes(self.spec, self.target, self.spec.steps(size(self.k)))
+
+
+def widening(a: str, words: str, number: str, m: Dim, depth: Dim, size: Sizes, threads: int) -> Sequence[Argument]:
+    """Of the step that writes A less its zero point as int16."""
+    shape = ConvShape(1, (size(m), 1), size(depth), 1, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
+    return widened_int16.widen_args(shape, Ref(a), Ref(words), Ref(number))
+
+
+def packing(names: tuple[str, str, str], k: Dim, n: Dim, count: Dim, size: Sizes, threads: int) -> Sequence[Argument]:
+    """Of the step that packs `count` matrices B; `names`: of B, its panels and the sums of its columns."""
+    source, packed, sums = (Ref(name) for name in names)
+    depth, columns = size(k), size(n)
+    return byte_pack_args(source, columns, packed, sums, depth, columns, size(count), depth * columns)
+
+
+def _operand(
+    o: FusedOperand, n: int, depth: int, out_item: int, c_batch: tuple[int, int], b_batch: tuple[int, int]
+) -> gemm_kernel.Operand:
+    if o.name == DEPTH:
+        return gemm_kernel.Operand(np.array([depth], np.int32))
+    address: Any = Ref(o.name)
+    if o.name.endswith("%sums"):  # one per column and matrix of B
+        return gemm_kernel.Operand(address, batch0=b_batch[0] * n * 4, batch1=b_batch[1] * n * 4)
+    if o.kind == "row":
+        many = o.name.endswith("%rowsums")
+        scale = [c // max(1, n * out_item) * itemsize(o.dtype) if many else 0 for c in c_batch]
+        return gemm_kernel.Operand(address, row=itemsize(o.dtype), batch0=scale[0], batch1=scale[1])
+    return fused_operand(o, n, itemsize(o.dtype), out_item, c_batch)
