@@ -434,6 +434,10 @@ class DiskCache:
         self._note_pruned()
         return removed
 
+    def remove(self, key: str) -> bool:
+        """Remove one entry; whether there was one."""
+        return self._folder is not None and self._remove(self._path(key))
+
     def _remove(self, path: str) -> bool:
         return not self.shared and _remove(path)
 

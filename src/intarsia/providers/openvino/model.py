@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.dims import Expr
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Graph, Node, TensorType, Value
+from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.graph.save import save, to_model_bytes
 from intarsia.passes import standardize
 from intarsia.providers.openvino.frontend_rewrites import rewritten
@@ -116,21 +115,3 @@ def _unknown(axis: int) -> Expr:
     from intarsia.graph.dims import fresh_symbol
 
     return fresh_symbol(f"d{axis}")
-
-
-def single_node(node: Node, graph: Graph, constants: Mapping[str, Any]) -> Graph:
-    """A graph of `node` alone; inputs that are not in `constants` are the graph's inputs."""
-    inputs = [n for n in dict.fromkeys(node.inputs) if n and n not in constants]
-    outputs = [n for n in node.outputs if n]
-    opset = {**graph.opset_imports, **({"": node.version} if node.version and not node.domain else {})}
-    return Graph(
-        name="probe",
-        inputs=[Value(n, graph.type_of(n)) for n in inputs],
-        outputs=[Value(n, graph.type_of(n)) for n in outputs],
-        nodes=[node.copy()],
-        constants=dict(constants),
-        types={},
-        opset_imports=opset,
-        functions={},
-        metadata=graph.metadata,
-    )

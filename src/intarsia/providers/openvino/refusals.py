@@ -7,29 +7,18 @@ to be small: shapes, indices, and what is moved or added of them.
 
 from __future__ import annotations
 
-from dataclasses import field
-
 import numpy as np
 
 from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Constant, Graph, Node, TensorType
+from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.openvino.saturation import adds_bytes_in_16_bits, saturating
 from intarsia.providers.openvino.wrong import WRONG, WRONG_OF_NAN
+from intarsia.providers.vendor.narrow_integers import INDEX_INPUTS, MAKES_SMALL, MOVES, NarrowIntegers
 
 TAKEN = frozenset((DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.INT32, DType.INT64, DType.INT8, DType.UINT8, DType.BOOL))
-_NARROW_LIMIT = 1 << 31
 _BFLOAT16_INFINITY = 0x7F80  # its bits
-
-_MOVES = frozenset(
-    "Concat DepthToSpace Expand Flatten Gather GatherElements GatherND Identity Pad Reshape Slice SpaceToDepth Split "
-    "Squeeze Tile Transpose Trilu Unsqueeze".split()
-)
-"""Operators that put elements elsewhere and compute nothing."""
-
-_MAKES_SMALL = {"Shape": (0,), "Size": (0,), "ArgMax": (0,), "ArgMin": (0,), "NonZero": (0,), "TopK": (1,)}
-"""Operators with outputs (by index) that are sizes or positions, hence below 2**31 in any tensor that fits into memory."""
 
 _INTEGER_EXACT = (
     frozenset(
@@ -37,23 +26,10 @@ _INTEGER_EXACT = (
         "Greater GreaterOrEqual Less LessOrEqual Max Min Mul Neg NonZero OneHot Range ScatterElements ScatterND Shape Sign "
         "Size Sub Sum Where".split()
     )
-    | _MOVES
+    | MOVES
 ) - {"Trilu"}
 """Operators that OpenVINO computes in integers. The others go through float32 and are wrong from 2**24 on (ReduceSum, MatMul,
 Div, Mod, Pow, Relu, Trilu, ... of [2**24 + 1]), and Div and Mod round in between too."""
-
-_SMALL_IF_INPUTS_ARE = frozenset("Add Sub Mul Min Max Range Where Neg Abs Clip".split()) | _MOVES
-
-_INDEX_INPUTS: dict[str, tuple[int, ...]] = {
-    "Shape": (0,), "Size": (0,),
-    "Gather": (1,), "GatherElements": (1,), "GatherND": (1,), "Reshape": (1,), "Slice": (1, 2, 3, 4), "Squeeze": (1,),
-    "Unsqueeze": (1,), "Expand": (1,), "Tile": (1,), "Pad": (1, 3), "Split": (1,), "TopK": (1,), "Resize": (3,),
-    "ReduceSum": (1,), "ReduceMean": (1,), "ReduceMax": (1,), "ReduceMin": (1,), "ReduceProd": (1,), "ReduceL1": (1,),
-    "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,), "ReduceSumSquare": (1,), "CumSum": (1,), "OneHot": (0, 1),
-    "ConstantOfShape": (0,), "Trilu": (1,), "ScatterElements": (1,), "ScatterND": (1,), "LSTM": (4,), "GRU": (4,), "RNN": (4,),
-    "RotaryEmbedding": (3,), "Attention": (6,),
-}  # fmt: skip
-"""Inputs (by index) that are positions, sizes or axes, or of which only the shape is read."""
 
 _EIGHT_BITS = frozenset(
     "Cast CastLike QuantizeLinear DequantizeLinear Equal Less Greater LessOrEqual GreaterOrEqual Where".split()
@@ -62,46 +38,23 @@ _EIGHT_BITS = frozenset(
 
 @dataclass
 class Analysis:
-    """Of one graph: its values of 64-bit integers that are certainly below 2**31, and its products that would saturate."""
+    """Of one graph: its 64-bit integers that are certainly below 2**31, and its products that would saturate."""
 
     graph: Graph
-    narrow: set[str] = field(default_factory=set)
+    narrow: NarrowIntegers
     saturating: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, graph: Graph, device: str = "CPU") -> Analysis:
-        found = cls(graph, saturating=saturating(graph) if adds_bytes_in_16_bits(device) else frozenset())
-        for node in graph.nodes:
-            if node.domain:
-                continue
-            small = _MAKES_SMALL.get(node.op_type, ())
-            found.narrow.update(node.outputs[i] for i in small if i < len(node.outputs) and node.outputs[i])
-            if node.op_type == "Cast" and found._from_small_type(node):
-                found.narrow.update(n for n in node.outputs if n)
-            index = _INDEX_INPUTS.get(node.op_type, ())
-            data = [n for i, n in enumerate(node.inputs) if n and i not in index and found._is_wide(n)]
-            if node.op_type in _SMALL_IF_INPUTS_ARE and all(found.is_narrow(n) for n in data):
-                found.narrow.update(n for n in node.outputs if n and found._is_wide(n))
-        return found
-
-    def _is_wide(self, name: str) -> bool:
-        kind = self.graph.type_of(name)
-        return isinstance(kind, TensorType) and kind.dtype is DType.INT64
-
-    def _from_small_type(self, node: Node) -> bool:
-        kind = self.graph.type_of(node.inputs[0])
-        return isinstance(kind, TensorType) and kind.dtype in (DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32)
-
-    def is_narrow(self, name: str) -> bool:
-        constant = self.graph.constants.get(name)
-        return name in self.narrow or (constant is not None and _small(constant))
+        wrong = saturating(graph) if adds_bytes_in_16_bits(device) else frozenset()
+        return cls(graph, NarrowIntegers.of(graph), wrong)
 
     def refusal(self, node: Node) -> Support | None:
         """Why the element types of `node` cannot be left to OpenVINO; None where they can."""
-        index = () if node.domain else _INDEX_INPUTS.get(node.op_type, ())
+        index = () if node.domain else INDEX_INPUTS.get(node.op_type, ())
         if any(self._is_empty(name) for name in node.inputs if name):
             return Support.no(f"{node.op_type} of an empty tensor, of which OpenVINO makes other shapes", code="wrong")
-        if node.qualified_op == "Slice" and any(self._is_wide(n) and not self._is_index(n) for n in node.inputs[1:3]):
+        if node.qualified_op == "Slice" and any(self.narrow.is_wide(n) and not self._is_index(n) for n in node.inputs[1:3]):
             return Support.no("Slice to positions that may be 2**63, which OpenVINO reads in 32 bits", code="wrong")
         for i, name in enumerate([*node.inputs, *node.outputs]):
             if not name:
@@ -116,14 +69,14 @@ class Analysis:
                 return Support.no(f"{name!r} has elements of type {kind.dtype.onnx_name}{extra}", code="type")
             if kind.dtype is DType.BFLOAT16 and self._is_infinite(name):
                 return Support.no(f"{name!r} is infinite bfloat16, which OpenVINO takes for a finite number", code="wrong")
-            if kind.dtype is DType.INT64 and not (i < len(node.inputs) and i in index) and not self.is_narrow(name):
+            if kind.dtype is DType.INT64 and not (i < len(node.inputs) and i in index) and name not in self.narrow:
                 return Support.no(
                     f"{name!r} holds int64 numbers of unknown size, which OpenVINO computes in 32 bits", code="type"
                 )
             data = i >= len(node.inputs) or i not in index
             if data and kind.dtype in (DType.INT32, DType.INT64) and not self._exact(node, i):
                 return Support.no(f"{node.op_type} of integers, which OpenVINO computes in float32", code="wrong")
-            if kind.dtype in (DType.INT8, DType.UINT8) and node.op_type not in _MOVES | _EIGHT_BITS:
+            if kind.dtype in (DType.INT8, DType.UINT8) and node.op_type not in MOVES | _EIGHT_BITS:
                 return Support.no(f"{node.op_type} of {kind.dtype.onnx_name}: OpenVINO saturates where ONNX wraps", code="type")
         return None
 
@@ -133,7 +86,7 @@ class Analysis:
 
     def _is_index(self, name: str) -> bool:
         """Whether OpenVINO knows the numbers when it reads the model, or they are small."""
-        return name in self.graph.constants or self.is_narrow(name)
+        return name in self.graph.constants or name in self.narrow
 
     def _is_infinite(self, name: str) -> bool:
         """Whether some elements of a constant of bfloat16 are."""
@@ -142,13 +95,8 @@ class Analysis:
 
     @staticmethod
     def _exact(node: Node, i: int) -> bool:
-        made = i - len(node.inputs) in _MAKES_SMALL.get(node.op_type, ())
+        made = i - len(node.inputs) in MAKES_SMALL.get(node.op_type, ())
         return bool(node.domain) or made or node.op_type in _INTEGER_EXACT
-
-
-def _small(constant: Constant) -> bool:
-    array = constant.numpy()
-    return array.dtype != np.int64 or not array.size or (array.min() >= -_NARROW_LIMIT and array.max() < _NARROW_LIMIT)
 
 
 def refusal(node: Node, analysis: Analysis, *, exact_nan: bool = True) -> Support | None:

@@ -6,21 +6,20 @@ and asked about alone, so that every refusal has OpenVINO's reason for that very
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 from intarsia.ep.capability import Support
 from intarsia.errors import EPFail
-from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.graph.model import Graph, Node
 from intarsia.machine import fork_safety
 from intarsia.partition.partition import subgraph
 from intarsia.printable import get_logger
-from intarsia.providers.openvino.model import mismatch, read, single_node
+from intarsia.providers.openvino.model import mismatch, read
 from intarsia.providers.openvino.refusals import Analysis, refusal
 from intarsia.providers.openvino.runtime import core, shortened
+from intarsia.providers.vendor.single_node import KEPT_NBYTES, node_key, single_node
 
-_KEPT_NBYTES = 1 << 12  # larger constants are asked about as inputs, and only where that fails as they are
 _answers: dict[str, Support] = {}
 _lock = fork_safety.lock()
 _logger = get_logger("intarsia.providers.openvino")
@@ -83,7 +82,7 @@ class Survey:
 
 def ask(node: Node, graph: Graph, device: str, properties: dict[str, Any], *, exact_nan: bool = True) -> Support:
     """Yes, or no with OpenVINO's reason. Equal questions are asked once in a process."""
-    key = _key(node, graph, f"{device}, exact_nan={exact_nan}")
+    key = node_key(node, graph, f"{device}, exact_nan={exact_nan}")
     with _lock:
         found = _answers.get(key)
     if found is None:
@@ -95,7 +94,7 @@ def ask(node: Node, graph: Graph, device: str, properties: dict[str, Any], *, ex
 
 def _ask(node: Node, graph: Graph, device: str, properties: dict[str, Any], exact_nan: bool) -> Support:
     constants = {n: graph.constants[n] for n in node.inputs if n in graph.constants}
-    small = {n: c for n, c in constants.items() if c.nbytes <= _KEPT_NBYTES}
+    small = {n: c for n, c in constants.items() if c.nbytes <= KEPT_NBYTES}  # others are asked about as inputs first
     first = _query(single_node(node, graph, small), device, properties, exact_nan)
     if first or len(small) == len(constants):
         return first
@@ -117,29 +116,3 @@ def _query(probe: Graph, device: str, properties: dict[str, Any], exact_nan: boo
         kinds = ", ".join(sorted({op.get_type_name() for op in lacking}))
         return Support.no(f"the {device} plugin does not run {kinds}, which OpenVINO makes of it", code="no-kernel")
     return Support.yes()
-
-
-def _key(node: Node, graph: Graph, asked: str) -> str:
-    kinds = [_type_text(graph, n) for n in (*node.inputs, *node.outputs)]
-    constants = []
-    for i, name in enumerate(node.inputs):
-        constant = graph.constants.get(name)
-        if constant is not None:
-            small = constant.nbytes <= _KEPT_NBYTES
-            constants.append(f"{i}:{hashlib.blake2b(constant.numpy().tobytes()).hexdigest() if small else 'weight'}")
-    attributes = sorted((k, _value_text(v)) for k, v in node.attributes.items())
-    imports = sorted(graph.opset_imports.items()) if not node.version else []
-    return repr((asked, node.domain, node.op_type, node.version, imports, kinds, constants, attributes))
-
-
-def _value_text(value: Any) -> str:
-    data = getattr(value, "tobytes", None)
-    return hashlib.blake2b(data()).hexdigest() if data is not None else repr(value)
-
-
-def _type_text(graph: Graph, name: str) -> str:
-    """The type with each symbolic size as "?": OpenVINO looks at which sizes vary."""
-    kind = graph.type_of(name) if name else None
-    if isinstance(kind, TensorType) and kind.shape is not None:
-        return f"{kind.dtype.name}{[d if isinstance(d, int) else '?' for d in kind.shape]}"
-    return str(kind)

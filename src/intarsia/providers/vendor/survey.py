@@ -1,0 +1,100 @@
+"""Which nodes of a graph a vendor takes: each is answered for by itself, with the reason where the answer is no.
+
+What a table does not refuse is bound to sizes, legalised and translated alone; what the translator says then is the answer.
+Equal nodes are tried once in a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from intarsia.ep.capability import Support
+from intarsia.errors import IntarsiaError
+from intarsia.graph.model import Constant, Graph, Node, TensorType
+from intarsia.machine import fork_safety
+from intarsia.providers.vendor.shape_profile import bind, is_open, probe_shapes
+from intarsia.providers.vendor.single_node import KEPT_NBYTES, node_key, single_node
+from intarsia.providers.vendor.translator import Facts, Translator, Untranslatable
+
+_answers: dict[str, Support] = {}
+_lock = fork_safety.lock()
+
+
+class Survey:
+    """The answers of one translator about one graph."""
+
+    def __init__(self, graph: Graph, translator: Translator) -> None:
+        self.graph, self.translator = graph, translator
+        self._facts = Facts.of(graph)
+        self._known: dict[int, Support] = {}
+
+    def answer(self, node: Node) -> Support:
+        """Whether the vendor takes `node` of the graph."""
+        found = self._known.get(id(node))
+        if found is None:
+            found = self._known[id(node)] = self._ask(node)
+        return found
+
+    def taken(self, free: Sequence[int]) -> list[int]:
+        """Those of the nodes `free` (indices) that the vendor takes."""
+        return [i for i in free if self.answer(self.graph.nodes[i])]
+
+    def _ask(self, node: Node) -> Support:
+        if node.has_subgraphs:
+            return Support.no(f"{node.op_type} has subgraphs, which stay with a provider that runs them", code="subgraph")
+        refused = self.translator.refusal(node, self._facts)
+        if refused is not None:
+            return refused
+        key = node_key(node, self.graph, f"{self.translator.vendor} {sorted(self.translator.settings().items())}")
+        with _lock:
+            found = _answers.get(key)
+        if found is None:
+            found = try_alone(node, self.graph, self.translator)
+            with _lock:
+                _answers[key] = found
+        return found
+
+
+def try_alone(node: Node, graph: Graph, translator: Translator) -> Support:
+    """Whether the node can be translated by itself; weights are zeros for that."""
+    vendor = translator.vendor
+    constants = {n: _light(graph.constants[n]) for n in node.inputs if n in graph.constants}
+    try:
+        probe = single_node(node, graph, constants)
+        if is_open(probe):
+            shapes = probe_shapes(probe)
+            if shapes is None:
+                return Support.no(f"{vendor} needs to know how many dimensions there are", code="shape")
+            probe = bind(probe, shapes)
+        legal = translator.legalized(probe)
+        if why := unsized(legal):
+            return Support.no(f"{vendor} takes no tensor whose size only a run's data decide: {why}", code="shape")
+        translator.translate(legal)
+    except Untranslatable as error:
+        return Support.no(error.reason, code=error.code)
+    except IntarsiaError as error:
+        return Support.no(f"{vendor} cannot be given it: {error}", code="unsupported")
+    return Support.yes()
+
+
+def unsized(graph: Graph) -> str:
+    """A value of which not all sizes are numbers; "" where there is none."""
+    for node in graph.nodes:
+        for name in node.outputs:
+            kind = graph.type_of(name) if name else None
+            if name and not (
+                isinstance(kind, TensorType) and kind.shape is not None and all(isinstance(d, int) for d in kind.shape)
+            ):
+                return f"{name!r} is {kind if kind is not None else 'of unknown type'}"
+    return ""
+
+
+def _light(constant: Constant) -> Constant:
+    """The constant, or zeros of its type, where it is a weight: memory that nothing has touched."""
+    if constant.nbytes <= KEPT_NBYTES or constant.dtype.is_integer:
+        return constant
+    shape, dtype = constant.shape, constant.dtype
+    return Constant(constant.name, dtype, shape, lambda: np.zeros(shape, dtype.numpy))
+
