@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -19,8 +21,10 @@ from intarsia.providers.cpu.kernels.attention.attention_arguments import (
     AttentionShape,
     AttentionSpec,
     Heads,
-    attention_args,
-    lane_args,
+    KeysAndValues,
+    Operands,
+    Resources,
+    Scoring,
 )
 from intarsia.providers.cpu.kernels.attention.many_queries_microkernel import lane_micro_text
 from intarsia.providers.cpu.kernels.common import pack_b
@@ -64,18 +68,20 @@ def operands(size: tuple[int, ...], joined: bool = False) -> tuple[np.ndarray, n
 
 def attend(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, spec: AttentionSpec = PLAIN, *, nthreads: int = 1,
-    joined: bool = False, mask: np.ndarray | None = None, scale: float = 0.3, kernel: str = "rows", **more: object,
+    joined: bool = False, mask: np.ndarray | None = None, kernel: str = "rows", offset: int = 0, step: int = 1,
+    lengths: np.ndarray | None = None, more: int = 0, scale: float = 0.3, **scoring: Any,
 ) -> np.ndarray:  # fmt: skip
     """The result of the kernel for few queries ("rows") or for many ("lanes"), its scratch filled with NaN before, the memory
     around the output checked."""
     batch, many, queries, width = q.shape
-    shape = AttentionShape(batch, many, k.shape[1], queries, k.shape[2], width, v.shape[3])
+    shape = AttentionShape(batch, many, k.shape[1], queries, k.shape[2], width, v.shape[3], offset, step)
     laid = (batch, queries, many, v.shape[3]) if joined else (batch, many, queries, v.shape[3])
     memory, whole = t.guarded(laid)
     out = memory.transpose(0, 2, 1, 3) if joined else memory
-    given = {"mask": None if mask is None else heads(mask), "scale": scale, "taps": TAPS.ctypes.data, **more}
+    stored = KeysAndValues(heads(k), heads(v), 0 if lengths is None else lengths.ctypes.data, more)
+    given = Operands(heads(q), stored, heads(out), Heads(0) if mask is None else heads(mask))
     run = _by_lanes if kernel == "lanes" else _by_rows
-    run(spec, shape, nthreads, q, k, v, {"q": heads(q), "out": heads(out), **given})
+    run(spec, shape, nthreads, given, Scoring(scale, **scoring))
     t.check_margin(whole)
     return out
 
@@ -86,35 +92,28 @@ def _scratch(nbytes: int) -> np.ndarray:
     return scratch
 
 
-def _by_rows(
-    spec: AttentionSpec, shape: AttentionShape, nthreads: int, q: np.ndarray, k: np.ndarray, v: np.ndarray, given: dict
-) -> None:
+def _by_rows(spec: AttentionSpec, shape: AttentionShape, nthreads: int, given: Operands, scoring: Scoring) -> None:
     scratch = _scratch(attention_arguments.scratch_nbytes(shape, t.host(), nthreads))
-    args = attention_args(
-        spec, t.host(), shape, nthreads, micro=t.micro(), pack=t.address(few_queries_kernel.pack_text(t.host())), k=heads(k),
-        v=heads(v),
-        scratch=scratch.ctypes.data, **given,
-    )  # fmt: skip
+    pack = t.address(few_queries_kernel.pack_text(t.host()))
+    uses = Resources(t.micro(), TAPS.ctypes.data, scratch.ctypes.data, pack)
+    args = attention_arguments.attention_args(spec, t.host(), shape, nthreads, given, scoring, uses)
     t.run(few_queries_kernel.kernel_text(spec, t.host()), args, nthreads)
     assert (scratch[-64:] == 0xFF).all(), "written behind the scratch"
 
 
-def _by_lanes(
-    spec: AttentionSpec, shape: AttentionShape, nthreads: int, q: np.ndarray, k: np.ndarray, v: np.ndarray, given: dict
-) -> None:
+def _by_lanes(spec: AttentionSpec, shape: AttentionShape, nthreads: int, given: Operands, scoring: Scoring) -> None:
     target, tile = t.host(), attention_arguments.lane_tile(t.host())
     scratch = _scratch(attention_arguments.lane_scratch_nbytes(shape, target, nthreads))
     elements = [n * shape.batch * shape.kv_heads for n in attention_arguments.packed_elements(shape, target)]
-    packed = [_scratch(4 * n) for n in elements]
-    k_out, v_out = (x.ctypes.data for x in packed)
-    packing = {name: given[name] for name in ("lengths", "more") if name in given} | {"scale": given.pop("scale")}
-    args = attention_arguments.lane_pack_args(spec, target, shape, k=heads(k), v=heads(v), k_out=k_out, v_out=v_out, **packing)
+    packed = keys, values = [_scratch(4 * n) for n in elements]
+    places = keys.ctypes.data, values.ctypes.data
+    args = attention_arguments.lane_pack_args(spec, target, shape, given.stored, places, scoring)
     t.run(pack_keys_values.pack_text(spec.lengths, target, spec.pairs), args, nthreads)
     claims = np.zeros(1, np.int64)
     micro = t.address(tiled_pairs_text(tile, target) if spec.pairs else lane_micro_text(tile, target))
-    args = lane_args(
-        spec, target, shape, micro=micro, k=k_out, v=v_out, scratch=scratch.ctypes.data, claims=claims.ctypes.data, **given
-    )
+    uses = Resources(micro, TAPS.ctypes.data, scratch.ctypes.data, claims=claims.ctypes.data)
+    given = given._replace(stored=given.stored._replace(k=Heads(places[0]), v=Heads(places[1])))
+    args = attention_arguments.lane_args(spec, target, shape, given, scoring, uses)
     t.run(many_queries_kernel.kernel_text(spec, target), args, nthreads)
     assert claims[0] == 0, "the count of claims is left for the next run"
     for memory in (scratch, *packed):

@@ -156,7 +156,7 @@ def test_numbers_of_keys(attend: Attend, dtype: DType, trailing: bool) -> None:
     place, row = np.arange(40), np.arange(5)[:, None]
     seen = (place < count) & (place <= row + (count - 5 if trailing else 2))
     spec = AttentionSpec(bounded=True, lengths=dtype, trailing=trailing)
-    out = attend(q, k, v, spec, lengths=lengths.ctypes.data, more=1, right=0, offset=2, nthreads=3)
+    out = attend(q, k, v, spec, lengths=lengths, more=1, right=0, offset=2, nthreads=3)
     close(out, reference(q, k, v, 0.3, np.where(seen, 0, -np.inf)))
 
 

@@ -24,6 +24,7 @@ _AMX = f"{_V4},+amx-bf16,+amx-int8,+amx-tile,+avx512bf16,+avx512fp16,+avx512vnni
 AVX2 = Target.create("x86_64-unknown-linux-gnu", "x86-64-v3", _V3)
 AVX512 = Target.create("x86_64-unknown-linux-gnu", "x86-64-v4", _V4)
 VNNI = Target.create("x86_64-unknown-linux-gnu", "cascadelake", f"{_V4},+avx512vnni")
+PAIRS = Target.create("x86_64-unknown-linux-gnu", "cooperlake", f"{_V4},+avx512bf16,+avx512vnni")
 ZEN4 = Target.create("x86_64-unknown-linux-gnu", "znver4", f"{_V4},+avx512bf16,+avx512vnni")
 AMX = Target.create("x86_64-unknown-linux-gnu", "sapphirerapids", _AMX)
 ARM64 = Target.create("aarch64-unknown-linux-gnu", "neoverse-n1", "+neon,+dotprod,+fullfp16")

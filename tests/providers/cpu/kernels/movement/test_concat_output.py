@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 import intarsia
-from intarsia.providers.cpu.kernels.attention import attention
+from intarsia.providers.cpu.kernels.attention import attention_calls
 from intarsia.providers.cpu.kernels.movement import concat_output
 
 MODELS = {
@@ -53,7 +53,7 @@ def test_concat_into_outputs(name: str, least: int, monkeypatch: pytest.MonkeyPa
 
 @BOTH_WAYS
 def test_caches_of_attention(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "streamed_nbytes", lambda *_: least)
+    monkeypatch.setattr(attention_calls, "streamed_nbytes", lambda *_: least)
     heads, past, width = 4, 33, 16
     row, cache = (1, 1, heads * width), (1, heads, "p", width)
     shapes = {"a": row, "b": row, "c": row, "pk": cache, "pv": cache}

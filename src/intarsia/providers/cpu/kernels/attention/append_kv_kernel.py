@@ -7,14 +7,13 @@ import functools
 from intarsia.codegen.builder.kernel_body import Module
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
-from intarsia.plan.step import Address, Argument
-from intarsia.providers.cpu.kernels.attention.attention_arguments import Heads
 from intarsia.providers.cpu.kernels.common.nontemporal_copy import copy_either, copy_function, fence, passes_caches
 
 
 @functools.cache
 def kernel_text(target: Target) -> KernelText:
-    """The step out[b, h] = past[b, h] rows, then fresh[b, h] rows, for dense `past` and `out`; see `append_args`."""
+    """The step out[b, h] = past[b, h] rows, then fresh[b, h] rows, for dense `past` and `out`; see
+    `attention_arguments.append_args`."""
     module = Module(target)
     past_caches = copy_function(module, target) if passes_caches(target) else None
     body = module.kernel()
@@ -39,11 +38,3 @@ def kernel_text(target: Target) -> KernelText:
             fence(body)
     body.b.ret_void()
     return module.text("append")
-
-
-def append_args(
-    past: Address, fresh: Heads, out: Address, *, batch: int, heads: int, past_rows: int, rows: int, size: int, streamed: int
-) -> list[Argument]:
-    """The appending step's arguments: addresses, and sizes of float32 [batch, heads, rows, size] operands. `streamed`: from how
-    many bytes of `out` on it is written past the caches."""
-    return [past, fresh.address, out, batch, heads, past_rows * size * 4, rows, size * 4, *fresh[1:], streamed]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import struct
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
 
 KEY_PANELS = 16  # panels of keys in a block
 UNBOUNDED = 1 << 40  # a window that hides nothing
+ANY_QUERIES = 1 << 40  # more than there ever are
 _FEW_ROWS = 8  # so many read K faster where it lies than they have it packed
 _HELD_TILES = 8  # tiles of queries that share a pass over the keys where these are several blocks
 POINTERS = ("micro", "pack", "q", "k", "v", "out", "mask", "lengths", "taps", "scratch")
@@ -64,8 +66,59 @@ class Heads(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Scoring:
+    """What becomes of scores before the softmax, and which keys a query sees.
+
+    Attributes:
+        scale: what Q K^T is multiplied by; None: 1 / sqrt(size of a head).
+        softcap: see `AttentionSpec`; 0 where there is none.
+        left, right: how many keys before and behind its own position a query sees, with `AttentionSpec.bounded` (causal:
+            right = 0).
+    """
+
+    scale: float | None = None
+    softcap: float = 0.0
+    left: int = UNBOUNDED
+    right: int = UNBOUNDED
+
+    def scale_of(self, size: int) -> float:
+        """The scale for heads of `size` numbers."""
+        return self.scale if self.scale is not None else 1.0 / math.sqrt(max(1, size))
+
+
+class KeysAndValues(NamedTuple):
+    """Where all keys and values lie, as a kernel reads them; `lengths` is the address of how many there are for each batch
+    entry, to which `more` is added."""
+
+    k: Heads
+    v: Heads
+    lengths: Address = 0
+    more: int = 0
+
+
+class Operands(NamedTuple):
+    """Where the operands of a call lie."""
+
+    q: Heads
+    stored: KeysAndValues
+    out: Heads
+    mask: Heads = Heads(0)
+
+
+class Resources(NamedTuple):
+    """What a call uses besides: the functions that it calls (a micro-kernel, `pack_text`), a table, and memory."""
+
+    micro: Address
+    taps: Address
+    scratch: Address
+    pack: Address = 0
+    claims: Address = 0
+
+
+@dataclass(frozen=True)
 class AttentionShape:
-    """Sizes: `heads` of Q share `kv_heads` of K and V in groups; `size` is a head's of Q and K, `vsize` of V."""
+    """Sizes: `heads` of Q share `kv_heads` of K and V in groups; `size` is a head's of Q and K, `vsize` of V. Row i of Q is at
+    position `offset + i * step` among the keys."""
 
     batch: int
     heads: int
@@ -74,6 +127,8 @@ class AttentionShape:
     keys: int
     size: int
     vsize: int
+    offset: int = 0
+    step: int = 1
 
     @property
     def group(self) -> int:
@@ -123,7 +178,7 @@ def _layout(shape: AttentionShape, target: Target, threads: int) -> _Layout:
 
 def _grouped(shape: AttentionShape) -> AttentionShape:
     """Of one query, the heads that share keys become the rows of one head."""
-    return shape if shape.queries != 1 else replace(shape, heads=shape.kv_heads, queries=shape.group)
+    return shape if shape.queries != 1 else replace(shape, heads=shape.kv_heads, queries=shape.group, step=0)
 
 
 def _as_rows(x: Heads, group: int) -> Heads:
@@ -145,53 +200,51 @@ def taps(target: Target) -> list[int]:
 
 
 def attention_args(
-    spec: AttentionSpec,
-    target: Target,
-    shape: AttentionShape,
-    threads: int,
-    *,
-    micro: Address,
-    pack: Address,
-    q: Heads,
-    k: Heads,
-    v: Heads,
-    out: Heads,
-    scale: float,
-    taps: Address,
-    scratch: Address,
-    mask: Heads | None = None,
-    softcap: float = 0.0,
-    offset: int = 0,
-    step: int = 1,
-    left: int = UNBOUNDED,
-    right: int = UNBOUNDED,
-    lengths: Address = 0,
-    more: int = 0,
-) -> list[Argument]:
-    """The kernel's arguments.
+    spec: AttentionSpec, target: Target, shape: AttentionShape, threads: int, operands: Operands, scoring: Scoring,
+    uses: Resources,
+) -> list[Argument]:  # fmt: skip
+    """The arguments of `few_queries_kernel.kernel_text`.
 
-    Query row i is at position `offset + i * step`; with `spec.bounded` it sees keys from position - left to position + right
-    (causal: right = 0). `micro` and `pack` are the addresses of the micro-kernel and of `pack_text`, `taps` that of
-    `taps(target)`, `lengths` that of a number of keys for each batch entry, to which `more` is added. `threads`: at most so
-    many call the kernel, sharing `scratch_nbytes` of scratch.
+    `uses.taps` is the address of `taps(target)`. At most `threads` threads call the kernel and share `scratch_nbytes` of
+    scratch.
     """
-    hidden = mask or Heads(0)
+    (q, (k, v, lengths, more), out, mask), softcap = operands, scoring.softcap
+    group, scale = shape.group, scoring.scale_of(shape.size)
     if shape.queries == 1:
-        group, step = shape.group, 0
-        q, out, hidden, shape = _as_rows(q, group), _as_rows(out, group), _as_rows(hidden, group), _grouped(shape)
+        q, out, mask = (_as_rows(x, group) for x in (q, out, mask))
+    shape = _grouped(shape)
     layout = _layout(shape, target, threads)
     tiles = max(1, layout.tiles)
     return [
-        micro, pack, q.address, k.address, v.address, out.address, hidden.address, lengths, taps, scratch, layout.nbytes,
-        shape.batch, shape.heads, shape.group, shape.queries, shape.keys, shape.size, shape.vsize,
-        *q[1:], *k[1:], *v[1:], *out[1:], *hidden[1:], _bits(scale), _bits(softcap), _bits(1 / softcap if softcap else 0.0),
-        offset, step, left, right, more, layout.tiles, shape.queries // tiles, shape.queries % tiles, layout.blocks,
-        int(layout.copy_k), int(layout.copy_v), *layout.offsets,
+        uses.micro, uses.pack, q.address, k.address, v.address, out.address, mask.address, lengths, uses.taps, uses.scratch,
+        layout.nbytes, shape.batch, shape.heads, shape.group, shape.queries, shape.keys, shape.size, shape.vsize,
+        *q[1:], *k[1:], *v[1:], *out[1:], *mask[1:], _bits(scale), _bits(softcap), _bits(1 / softcap if softcap else 0.0),
+        shape.offset, shape.step, scoring.left, scoring.right, more, layout.tiles, shape.queries // tiles,
+        shape.queries % tiles, layout.blocks, int(layout.copy_k), int(layout.copy_v), *layout.offsets,
     ]  # fmt: skip
 
 
 def _bits(value: float) -> int:
     return int(struct.unpack("<I", struct.pack("<f", value))[0])
+
+
+# --- keys of earlier calls (`append_kv_kernel`) --------------------------------------------------------------------------
+
+
+class CacheShape(NamedTuple):
+    """Sizes of past keys or values, [batch, heads, past_rows, size], and of `rows` more behind them."""
+
+    batch: int
+    heads: int
+    past_rows: int
+    rows: int
+    size: int
+
+
+def append_args(past: Address, fresh: Heads, out: Address, shape: CacheShape, streamed: int) -> list[Argument]:
+    """The appending step's arguments; from `streamed` bytes of `out` on it is written past the caches."""
+    batch, heads, past_rows, rows, size = shape
+    return [past, fresh.address, out, batch, heads, past_rows * size * 4, rows, size * 4, *fresh[1:], streamed]
 
 
 # --- many queries, a query in each lane (`many_queries_kernel`) ---------------------------------------------------------
@@ -257,25 +310,18 @@ def lane_scratch_nbytes(shape: AttentionShape, target: Target, threads: int) -> 
 
 
 def lane_pack_args(
-    spec: AttentionSpec,
-    target: Target,
-    shape: AttentionShape,
-    *,
-    k: Heads,
-    v: Heads,
-    k_out: Address,
-    v_out: Address,
-    scale: float,
-    lengths: Address = 0,
-    more: int = 0,
-) -> list[Argument]:
-    """The packing step's arguments: operands, and where `batch * kv_heads` times `packed_elements` float32 go.
+    spec: AttentionSpec, target: Target, shape: AttentionShape, given: KeysAndValues, packed: tuple[Address, Address],
+    scoring: Scoring,
+) -> list[Argument]:  # fmt: skip
+    """The packing step's arguments.
 
-    `scale` is that of the scores; packed keys have it, and a factor of log2(e) where nothing is done to scores (`_unit`).
+    `packed`: where `batch * kv_heads` times `packed_elements` float32 go. Packed keys have the scale of the scores, and a
+    factor of log2(e) where nothing is done to scores (`_unit`).
     """
+    (k, v, lengths, more), scale = given, scoring.scale_of(shape.size)
     sizes = (4 * n for n in packed_elements(shape, target))
     return [
-        k.address, v.address, lengths, k_out, v_out, shape.batch, shape.kv_heads, shape.keys, shape.size, shape.vsize,
+        k.address, v.address, lengths, *packed, shape.batch, shape.kv_heads, shape.keys, shape.size, shape.vsize,
         *k[1:], *v[1:], *sizes, _bits(scale if spec.softcap else scale * _unit(spec)), more,
     ]  # fmt: skip
 
@@ -286,42 +332,25 @@ def _unit(spec: AttentionSpec) -> float:
 
 
 def lane_args(
-    spec: AttentionSpec,
-    target: Target,
-    shape: AttentionShape,
-    *,
-    micro: Address,
-    q: Heads,
-    k: Address,
-    v: Address,
-    out: Heads,
-    taps: Address,
-    scratch: Address,
-    claims: Address,
-    mask: Heads | None = None,
-    softcap: float = 0.0,
-    offset: int = 0,
-    left: int = UNBOUNDED,
-    right: int = UNBOUNDED,
-    lengths: Address = 0,
-    more: int = 0,
+    spec: AttentionSpec, target: Target, shape: AttentionShape, operands: Operands, scoring: Scoring, uses: Resources
 ) -> list[Argument]:
     """The arguments of `many_queries_kernel.kernel_text`.
 
-    `micro` is the address of `lane_micro_text` for `lane_tile(target)`, with `spec.pairs` that of `tiled_pairs_text`; `k` and
-    `v` those of packed keys and values, `taps` that of an int64 0, `claims` that of an int64 0 for this call alone, which is 0
-    again when all shares are done; the others are those of `attention_args`, and `scratch` has `lane_scratch_nbytes` bytes.
+    `uses.micro` is the address of `lane_micro_text` for `lane_tile(target)`, with `spec.pairs` that of `tiled_pairs_text`;
+    `taps` that of an int64 0, `claims` that of an int64 0 for this call alone, which is 0 again when all shares are done;
+    `scratch` has `lane_scratch_nbytes` bytes.
     """
+    (q, (k, v, lengths, more), out, mask), softcap = operands, scoring.softcap
     tile = lane_tile(target)
     vectors = -(-shape.queries // tile.lanes)
     tiles = -(-vectors // (1 if spec.bounded and target.halves_vectors else tile.vectors))
     offsets, nbytes = _lane_offsets(shape, tile)
     value_tiles = -(-shape.vsize // tile.rows)
     factors = (softcap * _unit(spec), 1 / softcap) if spec.softcap else (0.0, 0.0)
-    hidden = mask or Heads(0)
     return [
-        micro, q.address, k, v, out.address, hidden.address, lengths, taps, scratch, claims, nbytes, shape.batch, shape.heads,
-        shape.group, shape.queries, shape.keys, shape.size, shape.vsize, *q[1:], *out[1:], *hidden[1:],
-        *map(_bits, factors), offset, left, right, more, *(4 * n for n in packed_elements(shape, target)), tiles,
+        uses.micro, q.address, k.address, v.address, out.address, mask.address, lengths, uses.taps, uses.scratch, uses.claims,
+        nbytes, shape.batch, shape.heads, shape.group, shape.queries, shape.keys, shape.size, shape.vsize,
+        *q[1:], *out[1:], *mask[1:], *map(_bits, factors), shape.offset, scoring.left, scoring.right, more,
+        *(4 * n for n in packed_elements(shape, target)), tiles,
         vectors // max(1, tiles), vectors % max(1, tiles), value_tiles, value_tiles * tile.rows, *offsets,
     ]  # fmt: skip

@@ -86,6 +86,23 @@ class _Tile(NamedTuple):
     rest_vectors: Value
 
 
+class _Product(NamedTuple):
+    """A call of the micro-kernel, in the order of its parameters but for `taps` (`common.microkernel`)."""
+
+    a: Value
+    lda: Value
+    b: Value
+    ldb: Value
+    k: Value
+    ntaps: Value
+    out: Value
+    accumulate: int
+    ahead: Value
+    pace: int
+    rows: Value
+    vectors: Value
+
+
 class _Attention:
     """Writes one kernel; `v[name]` is the argument of that name."""
 
@@ -256,11 +273,12 @@ class _Attention:
         with body.loop(0, body.add(x.full, body.min(x.rest, 1))) as p:
             vectors = body.select(body.less(p, x.full), tile.vectors, x.rest_vectors)
             panel = body.at(panels, body.mul(p, panel_nbytes))
-            self._micro(
+            product = _Product(
                 self.q_rows, self.q_width, panel, body.i(self.row_nbytes), v["size"], body.i(1),
                 body.at(self.scores, body.mul(p, tile.nbytes)), 0, body.at(panel, panel_nbytes), self.row_nbytes,
                 x.rows, vectors,
             )  # fmt: skip
+            self._micro(product)
 
     def _dots(self, x: _Tile, k: Value) -> None:
         """The same without packed keys: row by row, key by key."""
@@ -280,24 +298,19 @@ class _Attention:
             values = body.at(values, body.mul(x.start, ldb))
             out = body.at(self.results, body.mul(body.add(body.mul(x.number, self.value_panels), p), tile.nbytes))
             with body.when(body.less(0, x.full)):
-                self._micro(
+                product = _Product(
                     self.scores, body.i(self.row_nbytes), values, ldb, body.i(tile.width), x.full, out, 1, values, 0,
                     x.rows, vectors,
                 )  # fmt: skip
+                self._micro(product)
             with body.when(body.less(0, x.rest)):
                 rest = body.at(values, body.mul(body.mul(x.full, tile.width), ldb))
                 powers = body.at(self.scores, body.mul(x.full, tile.nbytes))
                 width = body.mul(x.rest_vectors, self.vector_nbytes)
-                self._micro(powers, width, rest, ldb, x.rest, body.i(1), out, 1, rest, 0, x.rows, vectors)
+                self._micro(_Product(powers, width, rest, ldb, x.rest, body.i(1), out, 1, rest, 0, x.rows, vectors))
 
-    def _micro(
-        self, a: Value, lda: Value, b: Value, ldb: Value, k: Value, ntaps: Value, out: Value, accumulate: int, ahead: Value,
-        pace: int, rows: Value, vectors: Value,
-    ) -> None:  # fmt: skip
-        v = self.v
-        self.body.call_pointer(
-            v["micro"], PARAMETERS, [a, lda, b, ldb, k, v["taps"], ntaps, out, accumulate, ahead, pace, rows, vectors]
-        )
+    def _micro(self, x: _Product) -> None:
+        self.body.call_pointer(self.v["micro"], PARAMETERS, [*x[:5], self.v["taps"], *x[5:]])
 
     # --- softmax --------------------------------------------------------------------------------------------------
 

@@ -92,6 +92,17 @@ class _Block(NamedTuple):
     row_nbytes: Value
 
 
+class _Product(NamedTuple):
+    """A call of the micro-kernel for a tile of packed A: `ldb` is the bytes of a row of B, `k` how many rows it has."""
+
+    a: Value
+    b: Value
+    ldb: Value
+    k: Value
+    out: Value
+    accumulate: Index
+
+
 class _Lanes:
     """Writes one kernel; `v[name]` is the argument of that name."""
 
@@ -240,7 +251,8 @@ class _Lanes:
             number = body.min(body.sub(t, written), body.sub(v["value_tiles"], 1))
             others = body.at(values, body.mul(number, panel)), _LINE
             ahead = self._either(body.less(t, written), self._column(u.out, t, v["o_row"]), others)
-            self._micro(body.at(k, body.mul(t, tile_nbytes)), self.queries, x.row_nbytes, self.depth, out, 0, u, ahead)
+            product = _Product(body.at(k, body.mul(t, tile_nbytes)), self.queries, x.row_nbytes, self.depth, out, 0)
+            self._micro(product, u, ahead)
         _Changes(self, u, x).emit()
         with body.loop(0, u.vectors) as j:
             self._softmax(u, x, j)
@@ -249,7 +261,8 @@ class _Lanes:
         with body.loop(0, v["value_tiles"]) as t:
             out = body.at(self.results, body.mul(t, step))
             ahead = self._either(body.less(t, read), self._column(u.following, t, v["q_row"]), (self.scores, 0))
-            self._micro(body.at(values, body.mul(t, panel)), self.scores, x.row_nbytes, steps, out, again, u, ahead)
+            product = _Product(body.at(values, body.mul(t, panel)), self.scores, x.row_nbytes, steps, out, again)
+            self._micro(product, u, ahead)
 
     def _lines(self, size: Value) -> Value:
         """How many cache lines a row of float32 has."""
@@ -262,10 +275,8 @@ class _Lanes:
     def _either(self, condition: Value, a: _Ahead, b: _Ahead) -> _Ahead:
         return self.body.b.select(condition, a[0], b[0]), self.body.select(condition, a[1], b[1])
 
-    def _micro(
-        self, a: Value, b: Value, ldb: Value, k: Value, out: Value, accumulate: Index, u: _Unit, ahead: _Ahead
-    ) -> None:  # fmt: skip
-        arguments = [a, 0, b, ldb, k, self.v["taps"], 1, out, accumulate, *ahead, self.tile.rows, u.counted]
+    def _micro(self, x: _Product, u: _Unit, ahead: _Ahead) -> None:
+        arguments = [x.a, 0, x.b, x.ldb, x.k, self.v["taps"], 1, x.out, x.accumulate, *ahead, self.tile.rows, u.counted]
         self.body.call_pointer(self.v["micro"], PARAMETERS, arguments)
 
     # --- softmax --------------------------------------------------------------------------------------------------
