@@ -118,6 +118,11 @@ class MatMul(Template):
         return a.dtype
 
     @property
+    def weight_bits(self) -> float:
+        """Bits of memory that a number of B takes."""
+        return self.dtype.bits
+
+    @property
     def depth(self) -> Dim:
         """K."""
         a = self.types[0]
@@ -159,7 +164,7 @@ class MatMul(Template):
         return SCHEDULES
 
     def schedule_key(self, env: LoweringEnv) -> str | None:
-        if not self.schedule_table() or not self.is_single or not env.constants.is_constant(self.reads[1]):
+        if not self.is_single or not env.constants.is_constant(self.reads[1]):
             return None
         sizes = self.rows_and_batches.rows, self.columns, self.depth
         if not is_static(sizes):
@@ -176,7 +181,7 @@ class MatMul(Template):
         return choose(self, request.env).steps(self, request)
 
     def rounds(self, target: Target, workspace: Workspace) -> tuple[str, ...]:
-        if not self.schedule_table() or self.dtype is not DType.FLOAT:
+        if self.dtype is not DType.FLOAT:
             return ()
         env = LoweringEnv(target, workspace.options, workspace, workspace.choices)
         return self.reads[:1] if choose(self, env).rounds(self, env) else ()

@@ -39,6 +39,6 @@ def estimated(
     count = _usual(batches.sizes[0]) * _usual(batches.sizes[1])
     lanes = env.target.vector_bytes / 64 * 4 / item
     compute = 2 * count * m * n * k / (found.flops * rate * lanes)
-    weights = n * k * item / found.weight_bytes
+    weights = n * k * node.weight_bits / 8 / found.weight_bytes
     moving = count * item * (moved * (m * k + m * n) + 2 * copied * m * k + 2 * packed * k * n) / _BYTES_PER_SECOND
     return max(compute, weights) + found.overlap * min(compute, weights) + moving

@@ -45,9 +45,14 @@ FIELDS = (
 ).split()
 
 
+def least_packed_rows(tile: Tile) -> int:
+    """From how many rows on A is packed: where there are tiles enough to use each of B's lines again."""
+    return 4 * tile.rows
+
+
 def packs(rows: int, tile: Tile) -> bool:
-    """Whether so many rows of A are packed: where there are tiles enough to use each of B's lines again."""
-    return rows >= 4 * tile.rows
+    """Whether so many rows of A are packed."""
+    return rows >= least_packed_rows(tile)
 
 
 def tiles_pay(n: int, k: int, spec: GemmSpec, target: Target) -> bool:

@@ -24,7 +24,9 @@ from intarsia.codegen.llvm import ir_builder
 from intarsia.codegen.llvm.cached_kernel_text import kept
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
+from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
+from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common import work_stealing as claiming
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
@@ -42,10 +44,16 @@ _LARGEST_BLOCK = 1 << 15  # sums stay below 2^31
 _FIELDS = "micro a lda b c ldc m n scales lds blocks tiles rows extra panels panel_nbytes claims tail piece".split()
 
 
-def takes(form: BlockFormat, target: Target) -> bool:
-    """Whether the kernels are for such blocks and such a CPU: one with VNNI, or with AVX2 alone."""
+def takes(form: BlockFormat, target: Target) -> Support:
+    """Whether the kernels are for such blocks and such a CPU."""
     multiplies = _dots(target) if target.vector_bytes == 64 else target.vector_bytes == 32
-    return target.arch == "x86_64" and multiplies and form.size % 16 == 0 and form.size <= _LARGEST_BLOCK
+    if target.arch != "x86_64" or not multiplies:
+        return Support.no("the CPU has neither VNNI nor AVX2 alone")
+    if form.table:
+        return Support.no("its weights are codes of numbers")
+    if form.size % 16 or form.size > _LARGEST_BLOCK:
+        return Support.no(f"its blocks are of {form.size} numbers, not of a multiple of 16 up to {_LARGEST_BLOCK}")
+    return Support.yes()
 
 
 def _dots(target: Target) -> bool:
@@ -247,20 +255,35 @@ class _Micro(BlockMicro):
         return b.and_(moved, ir_builder.Constant(kind, [0x0F0F0F0F] * self.lanes))
 
 
+@dataclass(frozen=True)
+class Factors:
+    """What the kernel multiplies: the micro-kernel, A's bytes and their scales, packed B, C and the bytes between its rows."""
+
+    micro: Address
+    a: Address
+    scales: Address
+    b: Address
+    c: Address
+    ldc: int
+
+
 def block_args(
-    form: BlockFormat, target: Target, *, micro: Address, a: Address, scales: Address, b: Address, c: Address, ldc: int,
-    m: int, n: int, k: int, claims: Address, threads: int, operands: list[Operand],
+    form: BlockFormat, target: Target, factors: Factors, sizes: tuple[int, int, int], operands: list[Operand], claims: Address,
+    threads: int,
 ) -> list[Argument]:  # fmt: skip
-    """The arguments of `block_text`'s kernel; `k`: A's columns."""
+    """The arguments of `block_text`'s kernel; `sizes`: C's rows and columns, and A's columns."""
+    m, n, k = sizes
     tile = block_tile(target)
     blocks, panels = -(-k // form.size), -(-n // tile.width)
     tiles = -(-m // tile.rows)
     depth = blocks * form.size
     row_nbytes = depth * row_dtype(form, target).bits // 8
     panel_nbytes = blocks * (form.head + form.size // form.each) * tile.width * 4
+    each, more = m // max(1, tiles), m % max(1, tiles)
     args = [
-        micro, a, row_nbytes, b, c, ldc, m, n, scales, blocks * 8, blocks, tiles, m // max(1, tiles), m % max(1, tiles), panels,
-        panel_nbytes, claims, *claiming.tail(tiles * panels, tile.rows * tile.width * depth // 4, threads),
+        factors.micro, factors.a, row_nbytes, factors.b, factors.c, factors.ldc, m, n, factors.scales, blocks * 8, blocks,
+        tiles, each, more, panels, panel_nbytes, claims,
+        *claiming.tail(tiles * panels, tile.rows * tile.width * depth // 4, threads),
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)

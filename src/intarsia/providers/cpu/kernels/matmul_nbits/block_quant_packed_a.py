@@ -8,15 +8,14 @@ that are packed, or with AVX2 rows where they lie, few ones, too. Sums are float
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
 from intarsia.codegen.builder.kernel_body import Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
-from intarsia.plan.step import Address, Argument
+from intarsia.plan.step import Argument
 from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.pack_a import k_block
 from intarsia.providers.cpu.kernels.matmul.packed_a_kernel import FIELDS, TiledGemm
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import (
@@ -36,9 +35,9 @@ def lie(target: Target) -> bool:
     return target.reads_rows and not target.halves_vectors
 
 
-def takes(rows: int, tile: Tile, target: Target) -> bool:
-    """Whether so many rows are for this kernel."""
-    return rows > DIRECT_ROWS if lie(target) else tiled.packs(rows, tile)
+def least_rows(tile: Tile, target: Target) -> int:
+    """From how many rows on they are for this kernel."""
+    return DIRECT_ROWS + 1 if lie(target) else tiled.least_packed_rows(tile)
 
 
 def fits(form: BlockFormat, k: int, tile: Tile, target: Target) -> bool:
@@ -66,18 +65,12 @@ def _steps(form: BlockFormat, m: int, k: int, tile: Tile, target: Target) -> int
     return min(k, -(-k // (count * form.size)) * form.size)
 
 
-def block_tiled_args(
-    spec: GemmSpec, form: BlockFormat, target: Target, *, micro: Address, a: Address, b: Address, c: Address,
-    m: int, n: int, k: int, taps: Address, scratch: Address, part: tuple[int, int], partial: Address, claims: Address,
-    threads: int, operands: Sequence[Operand],
-) -> list[Argument]:  # fmt: skip
-    """The arguments of `block_tiled_text`'s kernel, as `packed_a_kernel.tiled_args`; `a`: A, packed unless it lies; nothing to
-    do where m is 0."""
+def with_blocks(
+    args: list[Argument], spec: GemmSpec, form: BlockFormat, target: Target, m: int, k: int
+) -> list[Argument]:
+    """The arguments of `block_tiled_text`'s kernel, from those of `packed_a_kernel.tiled_args` for an A that is packed unless
+    it lies; nothing to do where m is 0."""
     assert spec.tile is not None
-    args = tiled.tiled_args(
-        spec, target, micro=(micro, micro), a=(a, a), b=b, c=c, m=m, n=n, k=k, taps=taps, scratch=scratch, part=part,
-        partial=partial, claims=claims, threads=threads, operands=operands,
-    )  # fmt: skip
     args[FIELDS.index("panel_nbytes")] = form.rows(k) * spec.tile.width * 4
     args[FIELDS.index("block")] = _steps(form, m, k, spec.tile, target)
     args[FIELDS.index("scratch_nbytes")] = scratch_nbytes(spec, form, target, m, k)

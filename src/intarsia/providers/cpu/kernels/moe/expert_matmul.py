@@ -8,25 +8,24 @@ from dataclasses import field
 import numpy as np
 
 from intarsia.codegen.llvm.target import Target
-from intarsia.graph.dims import Dim, numbers_of, product
-from intarsia.graph.dtypes import DType
+from intarsia.graph.dims import Dim, numbers_of
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.contrib.moe import FLOAT4
 from intarsia.ops.framework.infer import Inference
-from intarsia.plan.step import SCRATCH, Argument, Below, Code, Ref, Sizes, Step
-from intarsia.primitives import lang as k
+from intarsia.plan.step import Argument, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, micro_text, tile_of
+from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix
+from intarsia.providers.cpu.kernels.common.schedule import Constants, KernelRequest, Schedule, choose
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat, are_finite, pack_blocks
 from intarsia.providers.cpu.kernels.moe import expert_kernels as template
+from intarsia.providers.cpu.kernels.moe.expert_schedules import ExpertBlocks, ExpertPanels
 from intarsia.providers.cpu.kernels.moe.storage import block_size, stored_bits
 
-_SERIAL_PRODUCTS = 100_000  # as for other products
 _ROWS, _STARTS, _WEIGHTS, _BIAS, _SCALES, _ZEROS, _WHOLE = range(7)
+SCHEDULES: tuple[Schedule[ExpertProducts], ...] = (ExpertPanels("float-panels"), ExpertBlocks("block-panels"))
 
 
 def expert_order(node: Node, inference: Inference) -> Template | None:
@@ -77,32 +76,26 @@ def expert_products(node: Node, inference: Inference) -> Template | None:
 
 @dataclass(frozen=True)
 class ExpertProducts(Template):
+    """The products of each expert's rows with its constant matrix."""
+
     names: tuple[str, ...] = field(kw_only=True)  # of all inputs, constants included
+
+    def schedule_table(self) -> tuple[Schedule[ExpertProducts], ...]:
+        return SCHEDULES
 
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
+        request = KernelRequest(target, workspace, epilogue, tuple(operands), out)
+        return choose(self, request.env).steps(self, request)
+
+    @property
+    def rows_shape(self) -> tuple[Dim, Dim]:
+        """The rows of all experts, and K."""
         rows = self.types[_ROWS]
         assert rows is not None and rows.shape is not None
-        tile = tile_of(DType.FLOAT, target)
-        blocks = self._format()
-        weights = self._weights(workspace, blocks, tile)
-        zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
-        bias = self._name(_BIAS) and workspace.add(self._name(_BIAS), "experts' bias", lambda: self._bias(workspace))
-        spec = gemm_kernel.GemmSpec(DType.FLOAT, "packed" if blocks is None else "blocks", _BIASED if bias else None, blocks)
-        micro, kernel = micro_text(DType.FLOAT, target), gemm_kernel.kernel_text(spec, target)
-        call = _Call(
-            spec, target, micro.symbol, kernel.symbol, self.reads[_ROWS], self.reads[_STARTS], weights, bias, zero, out,
-            self._experts(), rows.shape[1], self._columns(),
-        )  # fmt: skip
-        work = product((*rows.shape, self._columns()))
-        reads = (*self.reads, weights, zero, *([bias] if bias else []))
-        return [
-            Step(
-                template.products_text(spec, target), reads, (out,), call.arguments, scratch_nbytes=call.scratch_nbytes,
-                serial=Below(work, _SERIAL_PRODUCTS), label="products of experts", calls=(micro, kernel), chosen=(weights,),
-            )
-        ]  # fmt: skip
+        count, depth = rows.shape
+        return count, depth
 
     def _name(self, index: int) -> str:
         return self.names[index] if index < len(self.names) else ""
@@ -112,62 +105,71 @@ class ExpertProducts(Template):
         assert kind is not None and kind.shape is not None
         return numbers_of(kind.shape)
 
-    def _experts(self) -> int:
+    @property
+    def experts(self) -> int:
         return self._shape(_WEIGHTS)[0]
 
-    def _columns(self) -> int:
+    @property
+    def columns(self) -> int:
         return self._shape(_WEIGHTS)[1]
 
     @property
-    def _bits(self) -> int:
+    def bits(self) -> int:
+        """Of a number of the matrices; 0: they are of floats."""
         return int(self.node.attributes.get("bits", 0))
 
     @property
     def _block(self) -> int:
         return int(self.node.attributes.get("block", 0))
 
-    def _format(self) -> BlockFormat | None:
-        if not self._bits:
-            return None
+    def block_format(self) -> BlockFormat:
+        """How matrices of few bits are stored."""
         if self._block:
             return BlockFormat(8, self._block, False)
-        depth, scales = self._shape(_WEIGHTS)[2] * 8 // self._bits, self._shape(_SCALES)
-        size = block_size(depth, scales[2] if len(scales) == 3 else 1, self._bits)
+        depth, scales = self._shape(_WEIGHTS)[2] * 8 // self.bits, self._shape(_SCALES)
+        size = block_size(depth, scales[2] if len(scales) == 3 else 1, self.bits)
         assert size is not None
-        return BlockFormat(stored_bits(self._bits), size, bool(self._name(_ZEROS)) or self._bits == 2)
+        return BlockFormat(stored_bits(self.bits), size, bool(self._name(_ZEROS)) or self.bits == 2)
 
-    def _bias(self, workspace: Workspace) -> np.ndarray:
-        given = workspace.array(self._name(_BIAS))
+    def bias(self, workspace: Workspace) -> str:
+        """The buffer of the experts' bias, "" if there is none."""
+        name = self._name(_BIAS)
+        return name and workspace.add(name, "experts' bias", lambda: self._bias(workspace))
+
+    def _bias(self, constants: Constants) -> np.ndarray:
+        given = constants.array(self._name(_BIAS))
         assert given is not None
         return np.ascontiguousarray(given, np.float32)
 
-    def _weights(self, workspace: Workspace, form: BlockFormat | None, tile: Tile) -> str:
-        name = self._name(_WEIGHTS)
-        if form is None:
-            return workspace.add(name, f"experts{tile.width}", lambda: self._panels(workspace, tile))
-        key = f"experts{tile.width}_{self._bits}_{form.size}"
-        return workspace.add(name, key, lambda: self._blocks(workspace, form, tile))
+    def float_panels(self, workspace: Workspace, tile: Tile) -> str:
+        """The buffer of the packed matrices of floats."""
+        return workspace.add(self._name(_WEIGHTS), f"experts{tile.width}", lambda: self._panels(workspace, tile))
 
-    def _panels(self, workspace: Workspace, tile: Tile) -> np.ndarray:
-        given = workspace.array(self._name(_WEIGHTS))
+    def block_panels(self, workspace: Workspace, form: BlockFormat, tile: Tile) -> str:
+        """The buffer of the packed matrices of few bits."""
+        key = f"experts{tile.width}_{self.bits}_{form.size}"
+        return workspace.add(self._name(_WEIGHTS), key, lambda: self._blocks(workspace, form, tile))
+
+    def _panels(self, constants: Constants, tile: Tile) -> np.ndarray:
+        given = constants.array(self._name(_WEIGHTS))
         assert given is not None
         return pack_matrix(given.astype(np.float32, copy=False).transpose(0, 2, 1), tile)
 
-    def _blocks(self, workspace: Workspace, form: BlockFormat, tile: Tile) -> np.ndarray:
-        values, scales = (workspace.array(self._name(i)) for i in (_WEIGHTS, _SCALES))
-        whole = workspace.array(self._name(_WHOLE)) if self._block else None
-        zeros = workspace.array(self._name(_ZEROS)) if self._name(_ZEROS) else None
+    def _blocks(self, constants: Constants, form: BlockFormat, tile: Tile) -> np.ndarray:
+        values, scales = (constants.array(self._name(i)) for i in (_WEIGHTS, _SCALES))
+        whole = constants.array(self._name(_WHOLE)) if self._block else None
+        zeros = constants.array(self._name(_ZEROS)) if self._name(_ZEROS) else None
         assert values is not None and scales is not None
         packed = []
         for e in range(len(values)):
             scale = scales[e].astype(np.float32).reshape(len(values[e]), -1)
-            depth = values.shape[2] * 8 // self._bits
+            depth = values.shape[2] * 8 // self.bits
             if whole is not None:
                 scale *= np.float32(whole[e]) / 2
                 words = _doubled_words(values[e], form, scale.shape[1])
             else:
-                words = _words(values[e], self._bits, form, scale.shape[1])
-            zero = _zeros(zeros[e] if zeros is not None else None, self._bits, scale.shape) if form.zeros else None
+                words = _words(values[e], self.bits, form, scale.shape[1])
+            zero = _zeros(zeros[e] if zeros is not None else None, self.bits, scale.shape) if form.zeros else None
             packed.append(pack_blocks(words, scale, zero, depth, form, tile))
         out = aligned_zeros((len(packed), packed[0].size), packed[0].dtype)
         np.stack(packed, out=out)
@@ -207,46 +209,3 @@ def _zeros(given: np.ndarray | None, bits: int, shape: tuple[int, ...]) -> np.nd
         return np.full(shape, 1 << (bits - 1), np.float32)
     numbers = _unpacked(given, bits).astype(np.float32)
     return numbers[: shape[0], None] if given.ndim == 1 else numbers[:, : shape[1]]
-
-
-def _biased() -> Epilogue:
-    acc, bias = (k.input(i, DType.FLOAT, (1, 1)) for i in range(2))
-    return Epilogue(acc + bias, ("column",), (DType.FLOAT,))
-
-
-_BIASED = _biased()
-
-
-@dataclass(frozen=True)
-class _Call:
-    """The arguments of the step of products, once its sizes are known."""
-
-    spec: gemm_kernel.GemmSpec
-    target: Target
-    micro: str
-    kernel: str
-    rows: str
-    starts: str
-    weights: str
-    bias: str
-    taps: str
-    out: str
-    experts: int
-    depth: Dim
-    columns: int
-
-    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        n, depth = self.columns, size(self.depth)
-        tile = tile_of(self.spec.dtype, self.target)
-        blocks = self.spec.blocks
-        padded = -(-n // tile.lanes) * tile.lanes * tile.itemsize
-        operands = [gemm_kernel.Operand(Ref(self.bias))] if self.bias else []
-        args = gemm_kernel.matrix_args(
-            self.spec, self.target, micro=Code(self.micro), a=Ref(self.rows), b=Ref(self.weights), c=Ref(self.out),
-            m=1, n=n, k=depth, operands=operands, scratch=Ref(SCRATCH), taps=Ref(self.taps),
-        )  # fmt: skip
-        weights_nbytes = (depth if blocks is None else blocks.rows(depth)) * padded
-        return [Code(self.kernel), Ref(self.starts), self.experts, weights_nbytes, n * 4, *args]
-
-    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        return threads * gemm_kernel.scratch_nbytes(self.spec, self.target, size(self.depth))

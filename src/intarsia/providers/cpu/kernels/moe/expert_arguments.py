@@ -1,0 +1,47 @@
+"""The arguments of the kernel that multiplies each expert's rows, once its sizes are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.graph.dims import Dim
+from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import SCRATCH, Argument, Code, Ref, Sizes
+from intarsia.providers.cpu.kernels.common.microkernel import tile_of
+from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+
+
+@dataclass(frozen=True)
+class ExpertCall:
+    """The arguments of the step; `bias`: "" if there is none."""
+
+    spec: gemm_kernel.GemmSpec
+    target: Target
+    micro: str
+    kernel: str
+    rows: str
+    starts: str
+    weights: str
+    bias: str
+    taps: str
+    out: str
+    experts: int
+    depth: Dim
+    columns: int
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        n, depth = self.columns, size(self.depth)
+        tile = tile_of(self.spec.dtype, self.target)
+        blocks = self.spec.blocks
+        padded = -(-n // tile.lanes) * tile.lanes * tile.itemsize
+        operands = [gemm_kernel.Operand(Ref(self.bias))] if self.bias else []
+        args = gemm_kernel.matrix_args(
+            self.spec, self.target, micro=Code(self.micro), a=Ref(self.rows), b=Ref(self.weights), c=Ref(self.out),
+            m=1, n=n, k=depth, operands=operands, scratch=Ref(SCRATCH), taps=Ref(self.taps),
+        )  # fmt: skip
+        weights_nbytes = (depth if blocks is None else blocks.rows(depth)) * padded
+        return [Code(self.kernel), Ref(self.starts), self.experts, weights_nbytes, n * 4, *args]
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * gemm_kernel.scratch_nbytes(self.spec, self.target, size(self.depth))
