@@ -18,11 +18,13 @@ from intarsia.options.session_options import RunOptions
 _T = TypeVar("_T")
 Callback = Callable[[list[Any], Any, str], None]
 
-GRACE_SECONDS = 3.0  # how long the end of a program waits for runs
+GRACE_SECONDS = 3.0  # how long the end of a program waits for a run to end, again after each that does
+_LOOKS = 150  # in which these are counted, as a machine that stands still lets them pass at once by the clock
 
 
 class AsyncThreads(Executor):
-    """Up to `count` daemon threads, started as they are needed. At the program's end runs have `GRACE_SECONDS`."""
+    """Up to `count` daemon threads, started as they are needed. The program's end waits as long as one ends within
+    `GRACE_SECONDS`."""
 
     def __init__(self, count: int) -> None:
         self._count, self._pid = count, os.getpid()
@@ -57,12 +59,17 @@ class AsyncThreads(Executor):
             del future, work
 
     def _finish(self) -> None:
-        """The program ends: wait a while for what was asked for. What is left in native code the executor stops."""
+        """The program ends: wait for what was asked for while it comes. What is left in native code the executor stops."""
         if self._pid != os.getpid():
             return
         with self._lock:
-            left = list(self._open)
-        for future in wait(left, GRACE_SECONDS).not_done:
+            left = set(self._open)
+        looks = 0
+        while left and looks < _LOOKS:
+            found = wait(left, GRACE_SECONDS / _LOOKS)
+            looks = 0 if found.done else looks + 1
+            left = found.not_done
+        for future in left:
             future.cancel()
 
 
