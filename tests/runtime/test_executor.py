@@ -164,7 +164,7 @@ def test_workers_keep_their_affinity() -> None:
     for _ in range(200):
         run_chain(pool, chain, block)
         time.sleep(0.0005)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while os.sched_getaffinity(worker.native_id) != os.sched_getaffinity(0):
         assert time.monotonic() < deadline
         time.sleep(0.001)  # it may be between its two calls
@@ -433,7 +433,7 @@ def test_interpreter_exit_is_clean(daemon: bool, spinning: bool) -> None:
     script = SCRIPT.format(daemon=daemon, spinning=spinning)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, timeout=60, env=environment, check=False
+        [sys.executable, "-X", "dev", "-c", script], capture_output=True, text=True, timeout=600, env=environment, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
 
@@ -482,12 +482,15 @@ out:
 
 
 class TestDisputedCores:
-    """What other threads of the machine do is imitated: the word of disputes is written, and who is yielded to is this test."""
+    """What other threads of the machine do is imitated: the word of disputes is written, and who is yielded to is this test.
+
+    A pool that does not spin finds no dispute by itself, whatever else the machine does.
+    """
 
     kept: ClassVar[list[object]] = []  # workers outlive the tests and may find a dispute of their own
 
-    def pool(self) -> tuple[Pool, list[str], object]:
-        pool, yields = Pool(2), []
+    def pool(self, spinning: bool = False) -> tuple[Pool, list[str], object]:
+        pool, yields = Pool(2, SPINNING[spinning]), []
 
         def note() -> int:
             yields.append(threading.current_thread().name)
@@ -504,16 +507,16 @@ class TestDisputedCores:
         assert pool.run_block(block.address) == OK
 
     def test_a_long_wait_for_a_share_is_a_dispute(self) -> None:
-        pool, _, _ = self.pool()
+        pool, _, _ = self.pool(spinning=True)
         rounds = np.array([30_000_000], np.int64)
         builder = StepTableBuilder()
         builder.step(address(UNEVEN), rounds.ctypes.data)
         block = CallBlock(builder.build())
-        for _ in range(50):  # it is no wait where the caller does both shares, or the cores are one
+        for _ in range(500):  # it is no wait where the caller does both shares, or the cores are one
             before = time.perf_counter_ns()
             assert pool.run_block(block.address) == OK
             if until := int(pool._state[spmd_state.DISPUTED]):
-                assert before < until < time.perf_counter_ns() + 50_000_000
+                assert before < until - 50_000_000 < time.perf_counter_ns()
                 return
         assert available_cores() == 1, "the caller has waited for no share"
 
@@ -522,7 +525,7 @@ class TestDisputedCores:
         self.run(pool)
         assert not yields
         pool._state[spmd_state.DISPUTED] = time.perf_counter_ns() + 10**12
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while not yields and time.monotonic() < end:
             self.run(pool)
         assert set(yields) == {"intarsia-2-1"} or all("Dummy" in name for name in yields)
@@ -538,13 +541,9 @@ class TestDisputedCores:
 
     def test_a_dispute_ends(self) -> None:
         pool, yields, _ = self.pool()
-        end = time.monotonic() + 60
-        while True:
-            yields.clear()
-            pool._state[spmd_state.DISPUTED] = 1  # long ago
-            while pool._state[spmd_state.DISPUTED] == 1 and time.monotonic() < end:
-                self.run(pool)
-            if pool._state[spmd_state.DISPUTED] == 0 or time.monotonic() > end:
-                break  # else the machine is so busy that a real one has begun
+        pool._state[spmd_state.DISPUTED] = 1  # long ago
+        end = time.monotonic() + 300
+        while pool._state[spmd_state.DISPUTED] == 1 and time.monotonic() < end:
+            self.run(pool)
         assert pool._state[spmd_state.DISPUTED] == 0
         assert not yields

@@ -6,6 +6,7 @@ import ctypes
 import os
 import threading
 import time
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -37,10 +38,15 @@ def block() -> CallBlock:
 
 def until(condition) -> bool:
     """Whether it once held: a worker that is being woken may end what held."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 300
     while not (held := bool(condition())) and time.monotonic() < end:
         time.sleep(0.001)
     return held
+
+
+def waits(thread: int) -> bool:
+    """Whether a thread of this process waits in the system: one that says that it sleeps may not have begun to."""
+    return Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 class Machine:
@@ -83,8 +89,7 @@ class Asleep:
 
     def settle(self) -> None:
         words = self.pool._state[spmd_state.ASLEEP + 1 : spmd_state.ASLEEP + self.pool.num_threads]
-        assert until(lambda: set(words) == {1})
-        time.sleep(0.01)  # until they wait in the system
+        assert until(lambda: set(words) == {1} and all(map(waits, self.workers)))
 
     def run(self, core: int) -> list[tuple[int, int]]:
         """What was asked of the system for a run by a thread on this core."""

@@ -95,7 +95,7 @@ class TestAffinities:
         np.testing.assert_array_equal(made.run(None, {"x": x})[0], x / 2)
         pool = get_pool(3, PoolSettings(affinities=((last,), tuple(sorted({cores[0], last})))))
         assert pool.parallel_runs > 0
-        wanted, end = [{last}, {cores[0], last}], time.monotonic() + 60
+        wanted, end = [{last}, {cores[0], last}], time.monotonic() + 300
         while [os.sched_getaffinity(t.native_id or 0) for t in pool._threads] != wanted:
             assert time.monotonic() < end  # a run ends without a worker that has not begun, and one that waits may move
             time.sleep(0.001)
