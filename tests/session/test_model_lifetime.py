@@ -59,19 +59,20 @@ def test_the_stand_in_goes_once_the_model_is_compiled(monkeypatch: pytest.Monkey
     looked, compile_part = threading.Event(), CPUExecutionProvider.compile
 
     def compile_later(self: Any, graph: Any, context: Any) -> Any:
-        assert looked.wait(60)
+        assert looked.wait(300)
         return compile_part(self, graph, context)
 
     monkeypatch.setattr(CPUExecutionProvider, "compile", compile_later)
+    before = threading.enumerate()
     session = session_of(session__compile_in_background="1")
-    (thread,) = [t for t in threading.enumerate() if t.name == "intarsia-compile"]
+    (thread,) = [t for t in threading.enumerate() if t.name == "intarsia-compile" and t not in before]
     model: Any = session._engine.model
     underway, standin = ref(model), ref(model._standin)
     assert isinstance(model, Underway)
     del model
     looked.set()
-    session.wait_until_compiled(60)
-    thread.join(60)  # which holds what it works on until its end
+    session.wait_until_compiled(300)
+    thread.join(300)  # which holds what it works on until its end
     assert session.is_compiled
     assert (underway(), standin()) == (None, None)
     np.testing.assert_array_equal(session.run(None, {"x": X})[0], -X)
