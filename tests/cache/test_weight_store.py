@@ -130,7 +130,7 @@ def test_a_file_is_checked_once_for_each_of_its_states(tmp_path: Path, monkeypat
     for _ in range(3):
         assert weight_store.block(cache, layout) is not None
     assert not read, "what was written just now was checked"
-    os.utime(next(tmp_path.rglob("weights-*")))
+    os.utime(next(tmp_path.rglob("weights-*")), (1e9, 1e9))
     for _ in range(3):
         assert weight_store.block(cache, layout) is not None
     assert len(read) == 1
@@ -248,7 +248,8 @@ def test_missing_weights_are_an_error_also_of_a_model_that_is_kept(beside: Path)
 def test_weights_that_change_while_the_session_is_made_are_not_kept(
     beside: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("intarsia.model.warm_start.time", time)
+    changed = (beside.parent / "w.bin").stat().st_ctime
+    monkeypatch.setattr("intarsia.model.warm_start.time", type("Clock", (), {"time": staticmethod(lambda: changed)}))
     monkeypatch.setattr("intarsia.model.warm_start.logger.isEnabledFor", lambda _level: True)
     with caplog.at_level("DEBUG", "intarsia.cache"):
         made(beside)

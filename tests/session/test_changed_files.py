@@ -37,6 +37,16 @@ def write(path: Path, table: np.ndarray = TABLE, external: bool = False) -> Path
     return path
 
 
+def tick(folder: Path) -> None:
+    """Wait for the file system's clock: what changes from now on has another time than what is in a folder."""
+    latest, probe = max(path.stat().st_ctime_ns for path in folder.iterdir() if path.is_file()), folder / "probe"
+    probe.touch()
+    while probe.stat().st_ctime_ns <= latest:
+        time.sleep(0.001)
+        probe.touch()
+    probe.unlink()
+
+
 def overwritten(path: Path) -> None:
     data = path.read_bytes()
     with path.open("r+b") as file:
@@ -75,10 +85,10 @@ def cache(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def session_of(path: Path, cache: str, provider: str = PROVIDERS[0]) -> ort.InferenceSession:
     """A session on the model as it is then."""
-    time.sleep(0.01)  # a file system's clock ticks
+    tick(path.parent)
     if cache == "warm":  # by a process of its own, since sessions of one process share weights
         code = f"import intarsia as ort; ort.InferenceSession({str(path)!r}, providers=[{provider!r}])"
-        subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
     return ort.InferenceSession(path, providers=[provider])
 
 
@@ -175,7 +185,7 @@ def test_a_file_that_changes_while_it_is_read(
 ) -> None:
     path = write(tmp_path / "m.onnx", external=external)
     graph = load(path)
-    time.sleep(0.01)
+    tick(tmp_path)
     change(tmp_path / "weights.bin" if external else path)
     with pytest.raises(ort.ExternalDataError if external else ort.Fail, match=r"changed since it was opened \(7,\d+,\d+ bytes"):
         graph.constants["table"].numpy()
@@ -197,7 +207,7 @@ def test_a_file_that_changes_while_it_is_read(
 def test_links_and_permissions_are_no_change(tmp_path: Path) -> None:
     path = write(tmp_path / "m.onnx")
     graph = load(path)
-    time.sleep(0.01)
+    tick(tmp_path)
     os.link(path, tmp_path / "again.onnx")
     np.testing.assert_array_equal(graph.constants["table"].numpy(), TABLE)
     path.chmod(0o600)
@@ -209,7 +219,7 @@ def test_a_file_that_was_moved_away_is_read_where_it_is(tmp_path: Path) -> None:
     """As programs rotate models: the old one gets another name, a new one its name."""
     path = write(tmp_path / "m.onnx")
     graph = load(path)
-    time.sleep(0.01)
+    tick(tmp_path)
     path.rename(tmp_path / "old.onnx")
     np.testing.assert_array_equal(graph.constants["table"].numpy(), TABLE)
     path.write_bytes(b"another")
@@ -224,7 +234,7 @@ def test_same_size_and_time(tmp_path: Path) -> None:
     """As `cp --preserve` leaves a file in whose place another was, where builds give all files one date."""
     path = write(tmp_path / "m.onnx")
     graph, before = load(path), path.stat()
-    time.sleep(0.01)
+    tick(tmp_path)
     overwritten(path)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(ort.Fail, match="has changed since it was opened"):
