@@ -38,7 +38,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def segments(text: str) -> tuple[InferenceSession, list[Segment]]:
     gc.collect()
-    before = {id(p) for p in gc.get_objects() if type(p) is CpuProgram}
+    before = {id(p): p for p in gc.get_objects() if type(p) is CpuProgram}  # which stay, and their numbers theirs
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}').SerializeToString()
     session = InferenceSession(model, providers=["CPUExecutionProvider"])
     programs = [p for p in gc.get_objects() if type(p) is CpuProgram and id(p) not in before]

@@ -67,7 +67,7 @@ def proto(text: str) -> bytes:
 
 def segments(text: str, threads: int = 2) -> tuple[InferenceSession, list[Segment]]:
     gc.collect()
-    before = {id(p) for p in gc.get_objects() if type(p) is CpuProgram}
+    before = {id(p): p for p in gc.get_objects() if type(p) is CpuProgram}  # which stay, and their numbers theirs
     options = SessionOptions()
     options.intra_op_num_threads = threads
     session = InferenceSession(proto(text), options, providers=["CPUExecutionProvider"])

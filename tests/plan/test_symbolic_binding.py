@@ -93,7 +93,7 @@ def test_results_are_those_of_an_exact_binding(name: str, threads: int, monkeypa
 def run_segments(name: str) -> tuple[InferenceSession, list[Segment]]:
     """A session of a model after two runs, and the native segments of its program."""
     gc.collect()
-    before = {id(p) for p in gc.get_objects() if type(p) is CpuProgram}
+    before = {id(p): p for p in gc.get_objects() if type(p) is CpuProgram}  # which stay, and their numbers theirs
     found = session(MODELS[name])
     for s in ((3, 5), (9, 6)):
         found.run(None, feed(name, *s))
@@ -260,7 +260,7 @@ def test_threads_that_bind_at_the_same_time() -> None:
 
 def test_a_first_plan_while_another_thread_makes_one(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
-    before = {id(p) for p in gc.get_objects() if type(p) is CpuProgram}
+    before = {id(p): p for p in gc.get_objects() if type(p) is CpuProgram}  # which stay, and their numbers theirs
     found, bind = session(MODELS["texts"]), Segment.bind
 
     def interrupted(self: Segment, *args: Any) -> BoundSegment:

@@ -174,14 +174,20 @@ def resident_nbytes() -> int:
 
 
 def hammer_evenly(work: Work, seconds: float, threads: int, seed: int) -> Counter[str]:
-    """`Work.hammer` in two halves; the second must not need more memory than the first left behind."""
+    """`Work.hammer` in two halves; the second must not need more memory than the first left behind.
+
+    Where it does, it is done again, twice at most: a leak goes on, and what came late (a plan, a thread's stack) is there then.
+    """
     done = work.hammer(seconds / 2, threads, 2 * seed, LEAST)
-    watched = sys.platform == "linux"
-    before = resident_nbytes() if watched else 0
-    done += work.hammer(seconds / 2, threads, 2 * seed + 1)
-    after = resident_nbytes() if watched else 0
-    assert after <= before * 1.02, f"memory grew from {before:,} to {after:,} bytes in {done.total()} actions"
-    return done
+    if sys.platform != "linux":
+        return done + work.hammer(seconds / 2, threads, 2 * seed + 1)
+    seen = [resident_nbytes()]
+    for turn in range(3):
+        done += work.hammer(seconds / 2, threads, 2 * seed + 1 + 1_000_000 * turn)
+        seen.append(resident_nbytes())
+        if seen[-1] <= seen[-2] * 1.02:
+            return done
+    raise AssertionError(f"memory grew again and again, {seen} bytes, in {done.total()} actions")
 
 
 def limit_arenas() -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -302,19 +303,21 @@ class TestMemory:
         assert held == 2
 
     def test_no_memory_is_lost(self, add: ort.InferenceSession) -> None:
+        """In the best of three rounds: other threads of this process may take some meanwhile, a leak is in all of them."""
         feed = {"a": A, "b": B}
         gc.collect()
         tracemalloc.start()
         try:
             for _ in range(1000):
                 add.run(None, feed)
-            before, _ = tracemalloc.get_traced_memory()
-            for _ in range(20_000):
-                add.run(None, feed)
-            after, _ = tracemalloc.get_traced_memory()
+            held = [tracemalloc.get_traced_memory()[0]]
+            for _ in range(3):
+                for _ in range(20_000):
+                    add.run(None, feed)
+                held.append(tracemalloc.get_traced_memory()[0])
         finally:
             tracemalloc.stop()
-        assert after - before < 20_000
+        assert min(after - before for before, after in pairwise(held)) < 20_000
 
     def test_a_result_outlives_its_session(self, add: ort.InferenceSession) -> None:
         (y,) = add.run(None, {"a": A, "b": B})
