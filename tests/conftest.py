@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import functools
@@ -56,10 +57,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--property-examples"):  # read when the properties are imported
         os.environ["INTARSIA_PROPERTY_EXAMPLES"] = str(config.getoption("--property-examples"))
+    else:
+        _draw_the_same()
     if _asks_for_nightly(config):
         os.environ["INTARSIA_NIGHTLY"] = "1"
     if (path := config.getoption("--passed-to")) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Passed(path.absolute()))
+
+
+def _draw_the_same() -> None:
+    """Properties outside tests/properties: the same examples in every run, however long they take."""
+    with contextlib.suppress(ImportError):  # where a few files are run by the Python of another system
+        from hypothesis import HealthCheck, settings
+
+        slow = [HealthCheck.too_slow]
+        settings.register_profile("same", derandomize=True, database=None, deadline=None, suppress_health_check=slow)
+        settings.load_profile("same")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -19,12 +19,6 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
 
 @pytest.fixture(autouse=True)
-def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    monkeypatch.setattr("intarsia.cli.show.screen._width", 300)  # which read it when it was imported
-
-
-@pytest.fixture(autouse=True)
 def own_operators() -> Iterator[None]:
     yield
     PROCESS.__init__()  # type: ignore[misc] # what a command registered

@@ -184,7 +184,7 @@ def test_a_terminal() -> None:
     name = NAMES["an escape sequence"]
     read, write = pty.openpty()
     code = f"from intarsia.cli.show import note, table; table({name!r}, ['a'], [[{name!r}]]); note({name!r})"
-    subprocess.run([sys.executable, "-c", code], stdout=write, stderr=write, check=True, timeout=120,
+    subprocess.run([sys.executable, "-c", code], stdout=write, stderr=write, check=True, timeout=600,
                    env={**os.environ, "TERM": "xterm-256color"})  # fmt: skip
     os.close(write)
     said = os.read(read, 1 << 16).decode()

@@ -19,7 +19,9 @@ from intarsia.graph.save import to_model_bytes
 from intarsia.graph.verify import verify
 
 MEMORY_NBYTES = 64 << 20
-FIXTURES_STAY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FIXTURES_STAY = settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)  # fmt: skip
 
 
 @pytest.fixture
