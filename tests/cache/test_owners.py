@@ -229,7 +229,7 @@ print(session.run(None, {"x": np.zeros((2, 3), np.float32)})[0].sum())
            "PYTHONPATH": str(Path(intarsia.__file__).parents[1])}  # fmt: skip
     for turn in range(4):
         command = [sys.executable, "-c", code, str(tmp_path / "m.onnx")]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=True)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=True)
         assert done.stdout == "2.0\n"
         assert done.stderr.count("is not used") == (turn > 0), done.stderr
         for i, path in enumerate(sorted(path for path in home.rglob("*-*") if path.is_file() and not path.is_symlink())):

@@ -24,7 +24,7 @@ def python(code: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
         env={"PYTHONPATH": str(Path(ort.__file__).parents[1]), "HOME": str(Path.home())},
     )
     assert found.returncode == 0, found.stderr

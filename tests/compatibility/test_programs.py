@@ -200,7 +200,7 @@ def run(runtime: str, program: str, first: list[str]) -> subprocess.CompletedPro
     paths = [*first, *filter(None, [os.environ.get("PYTHONPATH")])]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run(
-        [sys.executable, "-c", code, runtime], capture_output=True, text=True, check=False, timeout=300, env=env
+        [sys.executable, "-c", code, runtime], capture_output=True, text=True, check=False, timeout=600, env=env
     )
 
 

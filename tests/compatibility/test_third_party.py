@@ -85,7 +85,7 @@ def output(runtime: str, program: str) -> object:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
         env={"PYTHONPATH": ":".join([str(Path(ort.__file__).parents[1]), *sys.path]), "HOME": str(Path.home())},
     )
     assert done.returncode == 0, done.stderr

@@ -48,7 +48,7 @@ GRAPHS: dict[str, Any] = {
     "graphs of images": ImageGraph, "graphs of tokens": TokenGraph, "large graphs": LargeGraph, "searches": SearchGraph,
 }  # fmt: skip
 RUNS, RUNS_OF_NUMBERS = 7, 3  # of a model whose sizes are symbols, or numbers
-SECONDS = 60  # for one case
+SECONDS = 300  # for one case: a hang is a failure, a slow machine is not
 WRAPPED = " crashed "  # in errors whose cause was of another kind
 UNITS = 64  # of a type's precision, of the largest magnitude of a result
 NUMPY_TYPES = {d.numpy for d in DType if d is not DType.UNDEFINED}

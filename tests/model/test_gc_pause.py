@@ -37,11 +37,11 @@ def test_last_thread_out_switches_it_on() -> None:
     def stay() -> None:
         with collection_paused():
             inside.set()
-            leave.wait(10)
+            leave.wait(600)
 
     thread = threading.Thread(target=stay)
     thread.start()
-    assert inside.wait(10)
+    assert inside.wait(300)
     with collection_paused():
         pass
     assert not gc.isenabled()

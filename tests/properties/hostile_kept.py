@@ -187,7 +187,7 @@ def _in_process_of_its_own(model: Path, place: Path) -> list[np.ndarray] | str:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", _SESSION, str(model), f"{folder}/y"]
         environment = os.environ | {"INTARSIA_CACHE_DIR": str(place)}
-        made = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        made = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
         if made.returncode:
             return f"ended with {made.returncode}: {made.stderr[-400:]}"
         return [np.load(f"{folder}/y{count}.npy") for count in (2, 3)]

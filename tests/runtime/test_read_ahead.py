@@ -124,7 +124,7 @@ def test_it_ends_with_the_last_of_the_weights(mapped: np.ndarray, monkeypatch: p
     class Slow(Asked):
         def __call__(self, address: int, nbytes: int, advice: int) -> int:
             if advice == read_ahead._POPULATE_READ or advice == mmap.MADV_WILLNEED:
-                gone.wait(10)
+                gone.wait(600)
             return super().__call__(address, nbytes, advice)
 
     asked = Slow()

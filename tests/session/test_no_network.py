@@ -39,7 +39,7 @@ def forbidden(code: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PATH": os.environ["PATH"]}
     env = {"INTARSIA_CACHE_DIR": str(tmp_path / "cache"), **paths}
     return subprocess.run(
-        [sys.executable, "-c", FORBID + code], capture_output=True, text=True, env=env, timeout=300, check=False, cwd=tmp_path
+        [sys.executable, "-c", FORBID + code], capture_output=True, text=True, env=env, timeout=600, check=False, cwd=tmp_path
     )
 
 

@@ -139,6 +139,6 @@ def test_interrupt_ends_a_compilation(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": paths, "INTARSIA_CACHE_DIR": str(tmp_path)}
     code = textwrap.dedent(CODE).format(path=[str(Path(__file__).parent)])
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100, env=environment, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=600, env=environment, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\nmade\n", "")

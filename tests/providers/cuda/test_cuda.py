@@ -150,7 +150,7 @@ def test_tf32_is_no_matter_of_the_device(fake: FakeCuda) -> None:
 
 def test_kernels_of_a_plan_are_compiled_at_the_same_time(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both wait for each other."""
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=300)
 
     def compiled(source: str, architecture: int) -> bytes:
         both.wait()

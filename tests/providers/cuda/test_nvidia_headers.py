@@ -245,7 +245,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
     environment = {**os.environ, "LD_LIBRARY_PATH": path, "PYTHONPATH": os.pathsep.join(sys.path)}
     script = Path(__file__).parents[1] / "imitations" / "real_cudnn.py"
     found = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert found.returncode == 0, found.stderr[-2000:]
     return json.loads(found.stdout.splitlines()[-1])  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ from intarsia.device import gpu as gpu_module
 from intarsia.device.gpu import DeviceLimits, Gpu
 from intarsia.ep.device import Device
 
-SOON = 20.0  # seconds after which a thread is taken for stuck
+SOON = 120.0  # seconds after which a thread is taken for stuck
 
 
 class Books(Gpu):

@@ -29,7 +29,7 @@ def missing() -> str:
 
 
 def _run(*command: object) -> None:
-    subprocess.run(["g++", *_FLAGS, *map(str, command)], check=True, timeout=120)
+    subprocess.run(["g++", *_FLAGS, *map(str, command)], check=True, timeout=600)
 
 
 @functools.cache

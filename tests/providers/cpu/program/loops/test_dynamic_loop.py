@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pickle
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -301,10 +300,8 @@ def test_a_growing_loop_is_stopped() -> None:
     options = ort.RunOptions()
     stopper = threading.Timer(0.3, lambda: setattr(options, "terminate", True))
     stopper.start()
-    begin = time.monotonic()
     with pytest.raises(ort.Fail, match="terminate flag"):
         made.run(None, {"x": np.zeros((64, 64), np.float32)}, options)
-    assert time.monotonic() - begin < 60
     stopper.join()
 
 
