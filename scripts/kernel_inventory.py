@@ -10,7 +10,8 @@ Every model of the folder (MODEL.onnx; sizes of its inputs from MODEL.npz beside
 benchmarks/operators.py and every line of operator_examples.txt and of the guard's examples is optimised, partitioned, lowered
 and bound to sizes for each target. Nothing is compiled by LLVM, and nothing runs. A line has the digest of all that `--details`
 prints: the partition table, the steps with labels, operands and arguments, the bytes of the arena, digests of packed weights,
-and the symbols of the kernels, which are hashes of their IR.
+and the symbols of the kernels, which are hashes of their IR. Packed weights have the digests of their bytes as names: what they
+are called is no part of what is made.
 
 The text depends on models, targets and the version of LLVM, not on modules' names, paths, the machine, threads or time.
 """
@@ -219,6 +220,7 @@ class Found:
     host: int = 0
     arena_nbytes: int = 0
     constant_nbytes: int = 0
+    packed: dict[str, str] = field(default_factory=dict)  # names of arrays that kernels read, by their bytes
 
     @property
     def summary(self) -> str:
@@ -241,13 +243,15 @@ class Found:
 
     def _add_units(self, executable: Executable, env: Sizes, indent: str) -> None:
         add = self.lines.append
+        self.packed |= {name: f"%{digest(array)}" for name, array in executable.constants.items() if "%" in name}
         for unit in executable.units:
             if isinstance(unit, Segment):
                 self._add_segment(unit, env, indent)
                 continue
             self.host += 1
             kind = "loop" if isinstance(unit, LoopStep) else "host"
-            add(f"{indent}{kind} {unit.node.op_type} {_names(unit.reads)} -> {_names(unit.node.outputs)}: {unit.reason}")
+            reads = _names(map(self._name, unit.reads))
+            add(f"{indent}{kind} {unit.node.op_type} {reads} -> {_names(unit.node.outputs)}: {unit.reason}")
             add(f"{indent}  captured {_names(unit.captured)}; views {_texts(unit.views)}")
             if isinstance(unit, HostStep):
                 add(f"{indent}  typed {unit.typed}")
@@ -264,7 +268,8 @@ class Found:
         add(f"{indent}sizes {sorted(executable.sizes.items())}")
         for constraint in executable.constraints:
             add(f"{indent}relies on {constraint} at {constraint.where}")
-        for name, array in sorted(executable.constants.items()):
+        constants = {self.packed.get(name, name): array for name, array in executable.constants.items()}
+        for name, array in sorted(constants.items()):
             self.constant_nbytes += array.nbytes
             add(f"{indent}constant {name} {array.dtype} {list(array.shape)} {digest(array)}")
 
@@ -284,12 +289,13 @@ class Found:
         self._add_binding(segment, env, f"{indent}  ")
 
     def _add_step(self, number: int, step: Step | Jump, indent: str) -> None:
-        operands = f"{_names(step.reads)} -> {_names(step.writes)}"
+        operands = f"{_names(map(self._name, step.reads))} -> {_names(step.writes)}"
         if isinstance(step, Jump):
             self.lines.append(f"{indent}{number} {step.title} {step.offset:+d} {step.value} {operands}")
             return
         flags = [name for name in ("checked", "shared", "varies", "ahead") if getattr(step, name)]
         noted = {name: value for name in ("chosen", "divides", "onto") if (value := getattr(step, name))}
+        noted |= {"chosen": tuple(map(self._name, step.chosen))} if step.chosen else {}
         noted |= {"pieces": step.pieces} if step.pieces >= 0 else {}
         symbols = " ".join(kernel.symbol for kernel in step.kernels)
         self.lines.append(f"{indent}{number} {step.title} {operands} [{symbols}]")
@@ -310,20 +316,22 @@ class Found:
         places = {name: (bound.offsets.get(name), list(bound.shapes[name])) for name in sorted(segment.buffers)}
         self.lines += [f"{indent}buffer {n} {segment.buffers[n].dtype.name} {s} at {at}" for n, (at, s) in places.items()]
         for number, (given, serial) in enumerate(zip(bound.arguments, bound.serial, strict=True)):
-            words = " ".join(argument_text(argument) for argument in given)
+            words = " ".join(self._argument_text(argument) for argument in given)
             self.lines.append(f"{indent}arguments {number} {'serial' if serial else 'parallel'} {words}")
 
+    def _name(self, name: str) -> str:
+        return self.packed.get(name, name)
 
-def argument_text(argument: Any) -> str:
-    if isinstance(argument, Ref):
-        return f"&{argument.name}+{argument.offset_bytes}"
-    if isinstance(argument, Code):
-        return f"@{argument.symbol}"
-    if isinstance(argument, Table):
-        return f"table:{digest(argument.array)}"
-    if isinstance(argument, np.ndarray):
-        return f"array:{digest(argument)}"
-    return str(int(argument))
+    def _argument_text(self, argument: Any) -> str:
+        if isinstance(argument, Ref):
+            return f"&{self._name(argument.name)}+{argument.offset_bytes}"
+        if isinstance(argument, Code):
+            return f"@{argument.symbol}"
+        if isinstance(argument, Table):
+            return f"table:{digest(argument.array)}"
+        if isinstance(argument, np.ndarray):
+            return f"array:{digest(argument)}"
+        return str(int(argument))
 
 
 def _names(names: Iterable[str]) -> str:
