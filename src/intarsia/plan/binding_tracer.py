@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,10 +20,12 @@ from intarsia.plan import executor_abi
 from intarsia.plan.argument_tables import Table
 from intarsia.plan.binding_program import ARENA, OF_CLAIMS, OF_STATUS, OWN, Outline
 from intarsia.plan.native.abi import KINDS
-from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Below, Code, Jump, Ref, Sizes, Step, form_of
+from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Below, Code, Jump, KernelCall, Ref, Sizes, Step, form_of
 
 if TYPE_CHECKING:
     from intarsia.plan.segment import Segment
+
+Asking = TypeVar("Asking", bound="KernelCall | Callable[[Sizes], float]")
 
 _EXACT = 2**53
 _TABLE = "table"
@@ -225,8 +227,8 @@ class Notes:
 
     def _note_slots(self) -> None:
         lives, outline = self.segment.lifetimes(), self.outline
-        scratched = [(i, s) for i, s in enumerate(self.segment.steps) if isinstance(s, Step) and s.scratch_nbytes]
-        scratch = [self._number(s.scratch_nbytes, self._scratch) for _, s in scratched]  # type: ignore[arg-type]
+        scratched = [(i, s) for i, s in enumerate(self.segment.steps) if isinstance(s, Step) and s.call.has_scratch]
+        scratch = [self._number(s.call, self._scratch) for _, s in scratched]
         outline.slots = np.array([*(self._nbytes[n] for n in lives), *scratch], np.intp)
         outline.scratch = {i: place for (i, _), place in zip(scratched, scratch, strict=True)}
         outline.lifetimes = [*lives.values(), *((i, i) for i, _ in scratched)]
@@ -234,20 +236,20 @@ class Notes:
         outline.fill("slots", outline.slots)
         self._slot_of = {name: i for i, name in enumerate((*lives, *(f"{SCRATCH}{i}" for i, _ in scratched)))}
 
-    def _serial(self, function: Callable[..., Any], size: Sizes, tape: Tape | None) -> Any:
-        if isinstance(function, Below) and tape is not None:
-            return tape.less(size(function.work), function.least)
-        return int(bool(function(size)))
+    def _serial(self, serial: Callable[[Sizes], bool], size: Sizes, tape: Tape | None) -> Any:
+        if isinstance(serial, Below) and tape is not None:
+            return tape.less(size(serial.work), serial.least)
+        return int(bool(serial(size)))
 
-    def _scratch(self, function: Callable[..., Any], size: Sizes, tape: Tape | None) -> Any:
-        return function(size, self.threads)
+    def _scratch(self, call: KernelCall, size: Sizes, tape: Tape | None) -> Any:
+        return call.scratch_nbytes(size, self.threads)
 
-    def _number(self, function: Callable[..., Any], how: Callable[[Any, Sizes, Tape | None], Any]) -> int:
-        """The register of what a step's function answers."""
-        form = form_of(function)
-        key = (how, ("own", id(function)) if form is None else form)
+    def _number(self, value: Asking, how: Callable[[Asking, Sizes, Tape | None], Any]) -> int:
+        """The register of what is asked of a step's value."""
+        form = form_of(value)
+        key = (how, ("own", id(value)) if form is None else form)
         if key not in self._numbers:
-            asked = self._ask(lambda size, kept, tape: ((), [how(function, size, tape)]))
+            asked = self._ask(lambda size, kept, tape: ((), [how(value, size, tape)]))
             self._numbers[key] = asked.section.places[0]
         return self._numbers[key]
 
@@ -277,7 +279,7 @@ class Notes:
         outline.counts, outline.scratch_arguments = [], []
         for i, step in enumerate(segment.steps):
             ask = _Arguments(step, self.threads, given)
-            form = None if isinstance(step, Jump) else form_of(step.arguments)
+            form = None if isinstance(step, Jump) else form_of(step.call)
             asked = None if form is None else known.get(form)
             if asked is None:
                 before = len(self.kept)
@@ -349,11 +351,11 @@ def sizes_of(env: Mapping[str, int]) -> Sizes:
     return size
 
 
-def _work(function: Callable[..., Any], size: Sizes, tape: Tape | None) -> Any:
-    if isinstance(function, Below):
-        counted = size(function.work) / function.least if function.least else 0.0
+def _work(work: Callable[[Sizes], float] | Below, size: Sizes, tape: Tape | None) -> Any:
+    if isinstance(work, Below):
+        counted = size(work.work) / work.least if work.least else 0.0
     else:
-        counted = function(size)
+        counted = work(size)
     return float(counted) if tape is None else tape.floating(counted)
 
 

@@ -297,7 +297,8 @@ class Segment:
             check_shape(name, shape, self.buffers[name].dtype)
         external = {name: i for i, name in enumerate(self.externals)}
         scratch = [
-            step.scratch_nbytes(size, threads) if isinstance(step, Step) and step.scratch_nbytes else 0 for step in self.steps
+            step.call.scratch_nbytes(size, threads) if isinstance(step, Step) and step.call.has_scratch else 0
+            for step in self.steps
         ]
         serial = _serial(self.steps, size)
         nbytes = {name: math.prod(shape) * self.buffers[name].dtype.numpy.itemsize for name, shape in shapes.items()}

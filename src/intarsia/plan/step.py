@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MethodType
@@ -39,37 +40,64 @@ class Code:
 Argument = Ref | Code | int | np.ndarray | Table  # an array or table stands for its address, and is kept alive by the plan
 Address = Argument  # an argument that says where something lies, not how much there is
 Sizes = Callable[[Dim], int]
-Arguments = Callable[[Sizes, int], Sequence[Argument]]
 
 
-def form_of(function: Callable[..., object]) -> object | None:
-    """A value that is equal for functions that compute the same numbers from the same sizes, whatever their buffers are called;
-    None where that is not known.
+class KernelCall(ABC):
+    """What a kernel is called with, as a value: a frozen dataclass of buffers' names and of what its numbers follow from.
 
-    It is known of partials of plain functions, and of methods of objects with an attribute `form`: all that their numbers
-    depend on. Texts among the further arguments of such a method are names of buffers.
+    What rewrites steps tells calls apart by their types, and makes another with `dataclasses.replace`. A call is pickled with
+    its program.
     """
-    given: tuple[object, ...] = ()
-    inner: object = function
-    if isinstance(function, partial):
-        given, inner = (*function.args, *sorted(function.keywords.items())), function.func
-    owner = getattr(inner, "__self__", None)
-    if owner is None:
-        key: tuple[object, ...] = (inner, given)
-    elif isinstance(inner, MethodType) and hasattr(owner, "form"):
-        key = (inner.__func__, owner.form, tuple(a for a in given if not isinstance(a, str)))
-    else:
-        return None
-    try:
-        hash(key)
-    except TypeError:
-        return None
-    return key
+
+    @property
+    def form(self) -> object:
+        """What its numbers depend on. Calls of one type and of equal forms have the same numbers for the same sizes, and take
+        as much scratch memory, whatever their buffers are called; one whose form has no hash is like no other."""
+        return self
+
+    @property
+    def has_scratch(self) -> bool:
+        """Whether it has scratch memory."""
+        return False
+
+    @abstractmethod
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        """The kernel's arguments, once sizes are known."""
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        """Bytes of scratch memory of all threads together."""
+        return 0
+
+
+class ScratchCall(KernelCall):
+    """A call with scratch memory."""
+
+    @property
+    def has_scratch(self) -> bool:
+        return True
+
+    @abstractmethod
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        """Bytes of scratch memory of all threads together."""
+
+
+class Serial(ABC):
+    """Whether one thread runs a step alone, as a value that has a hash."""
+
+    @abstractmethod
+    def __call__(self, size: Sizes) -> bool: ...
+
+
+class Work(ABC):
+    """How much work a step is, in times what is just worth sharing, as a value that has a hash."""
+
+    @abstractmethod
+    def __call__(self, size: Sizes) -> float: ...
 
 
 @dataclass(frozen=True)
-class Below:
-    """A step's `serial`: too little work to share where `work` is less than `least`."""
+class Below(Serial):
+    """Too little work to share where `work` is less than `least`."""
 
     work: Dim
     least: int
@@ -78,18 +106,77 @@ class Below:
         return size(self.work) < self.least
 
 
+def form_of(value: KernelCall | Callable[[Sizes], float]) -> object | None:
+    """What is equal for values that give the same numbers for the same sizes; None where that has no hash."""
+    key = (type(value), value.form) if isinstance(value, KernelCall) else value
+    try:
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+ALWAYS = Below(0, 1)  # one thread, whatever the sizes are
+
+
+@dataclass(frozen=True)
+class Shares(Work):
+    """An amount of work of which `each` is just worth sharing."""
+
+    amount: Dim
+    each: float
+
+    def __call__(self, size: Sizes) -> float:
+        return size(self.amount) / self.each
+
+
+@dataclass(frozen=True)
+class FunctionCall(KernelCall):
+    """A call of a family whose calls are no values yet. What its form is follows from what the functions are methods of."""
+
+    function: Callable[[Sizes, int], Sequence[Argument]]
+    scratch: Callable[[Sizes, int], int] | None
+
+    @property
+    def form(self) -> object:
+        found = [_form_of_function(f) for f in (self.function, self.scratch) if f is not None]
+        return [] if None in found else tuple(found)
+
+    @property
+    def has_scratch(self) -> bool:
+        return self.scratch is not None
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return self.function(size, threads)
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return self.scratch(size, threads) if self.scratch is not None else 0
+
+
+def _form_of_function(function: Callable[..., object]) -> object | None:
+    given: tuple[object, ...] = ()
+    inner: object = function
+    if isinstance(function, partial):
+        given, inner = (*function.args, *sorted(function.keywords.items())), function.func
+    owner = getattr(inner, "__self__", None)
+    if owner is None:
+        return inner, given
+    if isinstance(inner, MethodType) and hasattr(owner, "form"):
+        return inner.__func__, owner.form, tuple(a for a in given if not isinstance(a, str))
+    return None
+
+
 @dataclass
 class Step:
-    """One call of a kernel. Its functions are plain data (methods of picklable objects, `partial`s), so that a program can
-    be kept in the cache; one whose steps hold other functions is not kept.
+    """One call of a kernel, as data, so that a program can be kept in the cache.
 
     Attributes:
         kernel: text of the kernel.
         reads, writes: names of the buffers it touches.
-        arguments: (sizes, threads) -> arguments, called when the plan is bound.
-        scratch_nbytes: (sizes, threads) -> bytes of scratch memory.
-        serial: run by one thread (too little work to share).
-        work: sizes -> how many times the work that is just worth sharing; None: what `serial` says, or the buffers' sizes.
+        given: what the kernel is called with, asked when the plan is bound. (Families whose calls are no values yet give a
+            function, with another that tells how much scratch memory there is.)
+        serial: whether one thread runs it (too little work to share); None: never.
+        work: how many times the work that is just worth sharing; None: what `serial` says, or the buffers' sizes.
         nodes: first output names of the nodes it computes.
         label: what it does, for people.
         where: the first node, for messages.
@@ -110,7 +197,7 @@ class Step:
     kernel: KernelText
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    arguments: Arguments
+    given: KernelCall | Callable[[Sizes, int], Sequence[Argument]]
     scratch_nbytes: Callable[[Sizes, int], int] | None = None
     serial: Callable[[Sizes], bool] | None = None
     nodes: tuple[str, ...] = ()
@@ -128,6 +215,15 @@ class Step:
     chosen: tuple[str, ...] = ()
     onto: str = ""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.given, KernelCall):
+            self.given = FunctionCall(self.given, self.scratch_nbytes)
+
+    @property
+    def call(self) -> KernelCall:
+        assert isinstance(self.given, KernelCall)
+        return self.given
+
     @property
     def title(self) -> str:
         """The label, with what is not computed as the types say."""
@@ -137,6 +233,10 @@ class Step:
     def kernels(self) -> tuple[KernelText, ...]:
         """All texts that must be loaded for it."""
         return (self.kernel, *self.calls)
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        """The kernel's arguments, once sizes are known."""
+        return self.call.arguments(size, threads)
 
 
 COUNTED_IF, COUNTED_UNLESS = 1 << 8, 1 << 9
@@ -172,20 +272,51 @@ class Jump:
 
 
 @dataclass(frozen=True)
-class Renamed:
-    """Arguments of a step whose buffers have other names where it is used."""
+class AlteredCall(KernelCall):
+    """A call of which some arguments are others."""
 
-    arguments: Arguments
+    call: KernelCall
+
+    @property
+    def has_scratch(self) -> bool:
+        return self.call.has_scratch
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return self.call.scratch_nbytes(size, threads)
+
+
+@dataclass(frozen=True)
+class RenamedCall(AlteredCall):
+    """A call whose buffers have other names where it is used."""
+
     names: Mapping[str, str]
 
-    def __call__(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        given = self.arguments(size, threads)
+    @property
+    def form(self) -> object:
+        return type(self.call), self.call.form
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        given = self.call.arguments(size, threads)
         return [Ref(self.names.get(a.name, a.name), a.offset_bytes) if isinstance(a, Ref) else a for a in given]
 
 
 @dataclass(frozen=True)
-class BuffersAndSizes:
-    """A kernel's buffers and sizes."""
+class PlainCall(KernelCall):
+    """Addresses and sizes, in the order in which the kernel takes them."""
+
+    given: tuple[Ref | Dim, ...]
+
+    @property
+    def form(self) -> object:
+        return tuple([(a.offset_bytes,) if isinstance(a, Ref) else a for a in self.given])
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [a if isinstance(a, Ref) else size(a) for a in self.given]
+
+
+@dataclass(frozen=True)
+class BuffersAndSizes(KernelCall):
+    """A kernel's buffers, then sizes."""
 
     buffers: tuple[str, ...]
     sizes: tuple[Dim, ...]
@@ -195,5 +326,4 @@ class BuffersAndSizes:
         return len(self.buffers), self.sizes
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        """Arguments of a kernel that takes addresses, then sizes."""
         return [*(Ref(n) for n in self.buffers), *(size(d) for d in self.sizes)]

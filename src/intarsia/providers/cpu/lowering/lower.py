@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
@@ -34,7 +34,7 @@ from intarsia.primitives.lang import Tensor, walk
 from intarsia.primitives.substitute import inputs_of, substitute
 from intarsia.providers.cpu.executable import Executable, HostStep, Result, Unit
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.loop_cost import SERIAL_ELEMENTS, loop_shares
+from intarsia.providers.cpu.kernels.common.loop_cost import SERIAL_ELEMENTS, LoopWork
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.schedule import LoweringEnv, choose
 from intarsia.providers.cpu.kernels.common.template import FusedOperand
@@ -461,10 +461,10 @@ class _Lowerer:
         buffers = (*names, out, STATUS) if kernel.checked else (*names, out)
         work = max([1, *(_constant_size(t) for t in leaves)])
         return Step(
-            kernel.text, tuple(names), (out,), moving(g.roots[out], buffers, tuple(kernel.sizes)).arguments,
+            kernel.text, tuple(names), (out,), moving(g.roots[out], buffers, tuple(kernel.sizes)),
             serial=Below(elements + _reduced(g.roots[out]), SERIAL_ELEMENTS) if work < SERIAL_ELEMENTS else None,
             label=_prefix(g), checked=kernel.checked, divides=place_of(g.divides) if g.divides is not None else "",
-            work=partial(loop_shares, elements, len(walk([g.roots[out]])), _steps_inside(g.roots[out])),
+            work=LoopWork(elements, len(walk([g.roots[out]])), _steps_inside(g.roots[out])),
             chosen=_chosen_by_data(g.roots[out]),
         )  # fmt: skip
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -30,7 +29,20 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.control import trip_type
 from intarsia.plan.segment import Buffer, Segment
 from intarsia.plan.size_constraints import BRANCHES_APART, Constraint
-from intarsia.plan.step import COUNTED_IF, COUNTED_UNLESS, STATUS, Argument, Below, Jump, Ref, Renamed, Sizes, Step
+from intarsia.plan.step import (
+    ALWAYS,
+    COUNTED_IF,
+    COUNTED_UNLESS,
+    STATUS,
+    Argument,
+    Below,
+    Jump,
+    KernelCall,
+    Ref,
+    RenamedCall,
+    Sizes,
+    Step,
+)
 from intarsia.primitives import lang as k
 from intarsia.providers.cpu.executable import Executable
 from intarsia.providers.cpu.kernels.movement import loop_carry_kernels as template
@@ -281,8 +293,8 @@ class _Splicer:
         first = next((i for i, step in enumerate(watched) if step.checked), len(watched))
         reads = (counter, *(n for n in (condition, limit if isinstance(limit, str) else "") if n))
         text = template.count_text(self.target)
-        arguments = partial(_count_arguments, again, counter, going, limit, condition, len(watched) - first)
-        return self._labelled(Step(text, reads, (counter, going), arguments, serial=Below(0, 1), label="count"))
+        call = CountCall(again, counter, going, limit, condition, len(watched) - first)
+        return self._labelled(Step(text, reads, (counter, going), call, serial=ALWAYS, label="count"))
 
     def _moves(self, moves: Sequence[Move], counter: str = "") -> list[Step | Jump]:
         if not moves:
@@ -293,7 +305,7 @@ class _Splicer:
             nbytes = nbytes + move.elements * move.kind.dtype.numpy.itemsize
         step = Step(
             template.move_text(self.target), reads, tuple(m.target for m in moves),
-            partial(_move_arguments, tuple(moves), counter), serial=Below(nbytes, _SERIAL_NBYTES), label="move",
+            MoveCall(tuple(moves), counter), serial=Below(nbytes, _SERIAL_NBYTES), label="move",
         )  # fmt: skip
         return [self._labelled(step)]
 
@@ -395,23 +407,41 @@ def _renamed(step: Step | Jump, places: Mapping[str, str]) -> Step | Jump:
         return replace(step, condition=places.get(step.condition, step.condition))
     reads, writes = (tuple(places.get(n, n) for n in names) for names in (step.reads, step.writes))
     used = {n: places[n] for n in (*step.reads, *step.writes) if n in places}
-    return replace(step, reads=reads, writes=writes, arguments=Renamed(step.arguments, used))
+    return replace(step, reads=reads, writes=writes, given=RenamedCall(step.call, used), scratch_nbytes=None)
 
 
-def _count_arguments(
-    again: int, counter: str, going: str, limit: Dim | str, condition: str, watched: int, size: Sizes, threads: int
-) -> Sequence[Argument]:
-    at: list[Argument] = [Ref(limit), 0] if isinstance(limit, str) else [0, size(limit)]
-    status = Ref(STATUS, -8 * watched) if watched else 0
-    return [again, Ref(counter), Ref(going), *at, Ref(condition) if condition else 0, status, watched]
+@dataclass(frozen=True)
+class CountCall(KernelCall):
+    """Counts trips up to `limit`, a number or a buffer; looks at the reports of the `watched` steps before it."""
+
+    again: int
+    counter: str
+    going: str
+    limit: Dim | str
+    condition: str
+    watched: int
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        limit, watched = self.limit, self.watched
+        at: list[Argument] = [Ref(limit), 0] if isinstance(limit, str) else [0, size(limit)]
+        status = Ref(STATUS, -8 * watched) if watched else 0
+        condition = Ref(self.condition) if self.condition else 0
+        return [self.again, Ref(self.counter), Ref(self.going), *at, condition, status, watched]
 
 
-def _move_arguments(moves: tuple[Move, ...], counter: str, size: Sizes, threads: int) -> Sequence[Argument]:
-    arguments: list[Argument] = [len(moves), Ref(counter) if counter else 0]
-    for move in moves:
-        nbytes = size(move.elements) * move.kind.dtype.numpy.itemsize
-        last = max(0, size(move.rows) - 1) * nbytes
-        for name, step in ((move.target, move.target_step), (move.source, move.source_step)):
-            arguments += [Ref(name, last if step < 0 else 0), step * nbytes]
-        arguments.append(nbytes)
-    return arguments
+@dataclass(frozen=True)
+class MoveCall(KernelCall):
+    """Copies rows, those of the trip that `counter` counts."""
+
+    moves: tuple[Move, ...]
+    counter: str
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        arguments: list[Argument] = [len(self.moves), Ref(self.counter) if self.counter else 0]
+        for move in self.moves:
+            nbytes = size(move.elements) * move.kind.dtype.numpy.itemsize
+            last = max(0, size(move.rows) - 1) * nbytes
+            for name, step in ((move.target, move.target_step), (move.source, move.source_step)):
+                arguments += [Ref(name, last if step < 0 else 0), step * nbytes]
+            arguments.append(nbytes)
+        return arguments

@@ -9,27 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
-from types import MethodType
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, Shape, product
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.segment import Buffer
-from intarsia.plan.step import Argument, Below, BuffersAndSizes, Jump, Ref, Sizes, Step
+from intarsia.plan.step import Argument, Below, BuffersAndSizes, Jump, KernelCall, Ref, Sizes, Step
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.conv import copy_channels
-from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
+from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall, ImplicitGemmCall
 from intarsia.providers.cpu.kernels.conv.window_geometry import DTYPES, Place
-from intarsia.providers.cpu.kernels.matmul.strassen import SevenCall
 from intarsia.providers.cpu.kernels.pooling.pooling import PoolCall
 
 _Call = ConvolutionCall | PoolCall
-_READERS = (
-    ConvolutionCall.rows, ConvolutionCall.windows, ConvolutionCall.winograd, ConvolutionCall.depthwise,
-    ConvolutionCall.few_filters, SevenCall.arguments, PoolCall.arguments,
-)  # fmt: skip
-_WRITERS = (*_READERS, ConvolutionCall.product)
 _LEAST_RANK = 3  # with one axis for pixels
 _SERIAL_ELEMENTS = 8192
 _MOST_COPIED = 0.5  # of a concatenation: what is left is copied in shorter pieces
@@ -70,30 +62,26 @@ def in_place(
 ) -> list[Step | Jump]:
     """The steps without the copies that can be spared; values in `kept` are read elsewhere, too."""
     plain = [s for s in steps if isinstance(s, Step)]
-    if len(plain) < len(steps) or not any(isinstance(_owner(s), Joined | Taken) for s in plain):
+    if len(plain) < len(steps) or not any(isinstance(s.call, Joined | Taken) for s in plain):
         return list(steps)
     return [*_Moves(plain, kept, buffer, target).run()]
 
 
-def _owner(step: Step) -> object:
-    return getattr(step.arguments, "__self__", None)
+def _writer(step: Step) -> _Call | None:
+    """The call of a convolution or pooling, which can write channels of a wider image."""
+    return step.call if isinstance(step.call, _Call) else None
 
 
-def _call(step: Step, methods: Sequence[object]) -> _Call | None:
-    """The call of a convolution or pooling, if it is by one of the methods."""
-    found = _owner(step)
-    return found if isinstance(found, _Call) and getattr(step.arguments, "__func__", None) in methods else None
+def _reader(step: Step) -> _Call | None:
+    """The same, if it can also read channels of a wider image."""
+    return None if isinstance(step.call, ImplicitGemmCall) else _writer(step)
 
 
 def _with_call(step: Step, before: _Call, call: _Call) -> Step:
     """The step with another call of the same kernel."""
-    scratch = step.scratch_nbytes
-    if getattr(scratch, "__self__", None) is before:
-        scratch = MethodType(scratch.__func__, call)  # type: ignore[union-attr]
     reads = tuple(call.x if n == before.x else n for n in step.reads)
     writes = tuple(call.y if n == before.y else n for n in step.writes)
-    arguments = MethodType(step.arguments.__func__, call)  # type: ignore[attr-defined]
-    return replace(step, reads=reads, writes=writes, arguments=arguments, scratch_nbytes=scratch)
+    return replace(step, reads=reads, writes=writes, given=call)
 
 
 class _Moves:
@@ -114,13 +102,13 @@ class _Moves:
 
     def run(self) -> Iterator[Step]:
         for i, slot in enumerate(self.slots):
-            owner = _owner(slot[0])
-            if isinstance(owner, Taken):
-                self._take(i, owner)
+            call: KernelCall | None = slot[0].call
+            if isinstance(call, Taken):
+                self._take(i, call)
         for i, slot in enumerate(self.slots):
-            owner = _owner(slot[0]) if slot else None
-            if isinstance(owner, Joined):
-                self._join(i, owner)
+            call = slot[0].call if slot else None
+            if isinstance(call, Joined):
+                self._join(i, call)
         for slot in self.slots:
             yield from slot
 
@@ -140,7 +128,7 @@ class _Moves:
     def _reads(self, index: int, name: str) -> _Call | None:
         """The call of the convolution or pooling whose image a value is, and nothing else."""
         (step, *more) = self.slots[index] or (None,)
-        call = _call(step, _READERS) if step is not None and not more else None
+        call = _reader(step) if step is not None and not more else None
         if call is None or step is None or call.x != name or step.reads.count(name) > 1:
             return None
         return call if call.geometry.x == self.buffer(name).shape or call.x_place.pixel_nbytes else None
@@ -199,13 +187,13 @@ class _Moves:
         writers = self.writers.get(name, [])
         if len(writers) != 1 or len(self.slots[writers[0]]) != 1 or not self._moved(name, (index,)):
             return False
-        call = _call(self.slots[writers[0]][0], _WRITERS)
+        call = _writer(self.slots[writers[0]][0])
         return call is not None and call.y == name and call.geometry.y == self.buffer(name).shape
 
     def _write(self, name: str, out: str, place: Place, index: int) -> None:
         (writer,) = self.writers.pop(name)
         (step,) = self.slots[writer]
-        call = _call(step, _WRITERS)
+        call = _writer(step)
         assert call is not None
         self.slots[writer] = [_with_call(step, call, replace(call, y=out, y_place=place))]
         self.writers.setdefault(out, []).append(writer)
@@ -215,7 +203,7 @@ class _Moves:
         """The copy of one part, from where it was taken if nothing else reads it."""
         shape, source, begin = self.buffer(name).shape, name, Place(0, self._nbytes(name))
         writers = self.writers.get(name, [])
-        owner = _owner(self.slots[writers[0]][0]) if len(writers) == 1 and self.slots[writers[0]] else None
+        owner = self.slots[writers[0]][0].call if len(writers) == 1 and self.slots[writers[0]] else None
         only = self.readers.get(name) == [index] and name not in self.kept
         if isinstance(owner, Taken) and only and self.buffer(owner.source).shape == owner.shape:
             source, begin = owner.source, self._place(owner)
@@ -224,16 +212,28 @@ class _Moves:
         pixels = product(shape[:-1])
         return replace(
             step, kernel=copy_channels.copy_text(self.buffer(name).dtype, self.target), reads=(source,), writes=(out,),
-            calls=(),
-            arguments=partial(_copy, source, out, begin, place, pixels, self._channels(name)),
+            calls=(), given=CopyCall(source, out, begin, place, pixels, self._channels(name)),
             label="channels of a concatenation", serial=Below(product(shape), _SERIAL_ELEMENTS), work=None,
         )  # fmt: skip
 
 
-def _copy(
-    source: str, out: str, begin: Place, place: Place, pixels: Dim, count: int, size: Sizes, threads: int
-) -> Sequence[Argument]:
-    return copy_channels.copy_args(
-        Ref(source, begin.offset_nbytes), Ref(out, place.offset_nbytes), pixels=size(pixels), channels=count,
-        source_pixel=begin.pixel_nbytes, out_pixel=place.pixel_nbytes,
-    )  # fmt: skip
+@dataclass(frozen=True)
+class CopyCall(KernelCall):
+    """Copies neighbouring channels of all pixels."""
+
+    x: str
+    y: str
+    x_place: Place
+    y_place: Place
+    pixels: Dim
+    channels: int
+
+    @property
+    def form(self) -> object:
+        return self.x_place, self.y_place, self.pixels, self.channels
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return copy_channels.copy_args(
+            Ref(self.x, self.x_place.offset_nbytes), Ref(self.y, self.y_place.offset_nbytes), pixels=size(self.pixels),
+            channels=self.channels, source_pixel=self.x_place.pixel_nbytes, out_pixel=self.y_place.pixel_nbytes,
+        )  # fmt: skip

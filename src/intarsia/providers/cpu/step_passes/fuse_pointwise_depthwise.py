@@ -12,10 +12,10 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import is_static
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import SCRATCH, Argument, Code, Jump, Ref, Sizes, Step
+from intarsia.plan.step import SCRATCH, Argument, Code, Jump, Ref, ScratchCall, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.conv import fused_pointwise_depthwise_kernel, implicit_gemm
-from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
+from intarsia.providers.cpu.kernels.conv.conv_arguments import DepthwiseCall, ProductCall
 from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec, window_operand
 from intarsia.providers.cpu.kernels.conv.window_geometry import WHOLE
@@ -39,19 +39,11 @@ def depth_first(steps: Sequence[Step | Jump], kept: Collection[str], target: Tar
     return made
 
 
-def _call(step: Step, method: Any) -> ConvolutionCall | None:
-    bound = step.arguments
-    found = getattr(bound, "__self__", None)
-    return found if isinstance(found, ConvolutionCall) and getattr(bound, "__func__", None) is method else None
-
-
-def _product(step: Step) -> ConvolutionCall | None:
-    return _call(step, ConvolutionCall.product) or _call(step, ConvolutionCall.rows)
-
-
 def _fit(before: Step, step: Step, uses: Counter[str], kept: Collection[str]) -> bool:
-    product, window = _product(before), _call(step, ConvolutionCall.depthwise)
-    if product is None or window is None or window.x != product.y or uses[product.y] != 1 or product.y in kept:
+    product, window = before.call, step.call
+    if not isinstance(product, ProductCall) or not isinstance(window, DepthwiseCall):
+        return False
+    if window.x != product.y or uses[product.y] != 1 or product.y in kept:
         return False
     if not product.x_place == product.y_place == window.x_place == window.y_place == WHOLE:
         return False
@@ -69,24 +61,23 @@ def _fit(before: Step, step: Step, uses: Counter[str], kept: Collection[str]) ->
 
 
 def _joined(before: Step, step: Step, target: Target) -> Step:
-    product, window = _product(before), _call(step, ConvolutionCall.depthwise)
-    assert product is not None and window is not None
-    call = _Pair(product, window, before.kernel.symbol, step.kernel.symbol, target)
+    product, window = before.call, step.call
+    assert isinstance(product, ProductCall) and isinstance(window, DepthwiseCall)
+    call = PairCall(product, window, before.kernel.symbol, step.kernel.symbol, target)
     reads = tuple(dict.fromkeys((*before.reads, *(n for n in step.reads if n != product.y))))
     return Step(
-        fused_pointwise_depthwise_kernel.kernel_text(target), reads, step.writes, call.arguments,
-        scratch_nbytes=call.scratch_nbytes,
+        fused_pointwise_depthwise_kernel.kernel_text(target), reads, step.writes, call,
         nodes=(*before.nodes, *step.nodes), label=f"{before.label}, {step.label}", where=before.where,
         calls=(before.kernel, *before.calls, step.kernel, *step.calls),
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class _Pair:
+class PairCall(ScratchCall):
     """The arguments of one joined step."""
 
-    product: ConvolutionCall
-    window: ConvolutionCall
+    product: ProductCall
+    window: DepthwiseCall
     product_symbol: str
     window_symbol: str
     target: Target
@@ -136,10 +127,7 @@ class _Pair:
         """The product for some lines of the first image; its result's address is set when it runs."""
         lines = replace(self.product.geometry.at(size), batch=1, spatial=(last - first, shape.spatial[1]))
         skipped = first * shape.spatial[1] * lines.channels * itemsize(DType.FLOAT)
-        if self.product.spec.tile is not None:
-            return self.product.placed_rows(lines, Ref(self.product.x, skipped), 0)
-        taps = implicit_gemm.displacements(lines, DType.FLOAT, self.target)
-        return self.product.placed(lines, taps, Ref(self.product.x, skipped), 0)
+        return self.product.placed(lines, Ref(self.product.x, skipped), 0)
 
     def _window(self, shape: implicit_gemm.ConvShape, stripe: fused_pointwise_depthwise_kernel.Stripe) -> Sequence[Argument]:
         (first, last), (low, high) = stripe.out, stripe.inner

@@ -4,14 +4,13 @@ to the same (`Step.onto`)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from intarsia.codegen.llvm.target import Target, streamed_nbytes
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import Below, BuffersAndSizes, Sizes, Step
+from intarsia.plan.step import Below, BuffersAndSizes, Shares, Step
 from intarsia.providers.cpu.kernels.attention.kv_cache_kernel import cache_rows_text
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
@@ -48,11 +47,7 @@ class CacheRows(Template):
         return [
             Step(
                 cache_rows_text(target), (before, rows, lengths), (out,),
-                BuffersAndSizes((before, rows, lengths, out), sizes).arguments, serial=Below(elements, _SERIAL_ELEMENTS),
-                label="rows of a cache", work=partial(_shares, elements), onto=before,
+                BuffersAndSizes((before, rows, lengths, out), sizes), serial=Below(elements, _SERIAL_ELEMENTS),
+                label="rows of a cache", work=Shares(elements, _SERIAL_ELEMENTS // 2), onto=before,
             )
         ]  # fmt: skip
-
-
-def _shares(elements: Dim, size: Sizes) -> float:
-    return 2 * size(elements) / _SERIAL_ELEMENTS

@@ -14,7 +14,7 @@ from intarsia.graph.dims import Dim, floordiv, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
+from intarsia.plan.step import SCRATCH, Argument, Below, Ref, ScratchCall, Sizes, Step
 from intarsia.providers.cpu.kernels.attention import linear_attention_kernel as template
 from intarsia.providers.cpu.kernels.attention.linear_attention_kernel import Form
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
@@ -103,39 +103,61 @@ class LinearAttention(Template):
         form, (queries, states), q = self._form(target), self.heads, self._shape(0)
         used = [True, True, True, True, *self.rule]
         reads = tuple(n for n, use in zip(self.reads, used, strict=True) if n and use)
-        arguments = _Arguments(self, form, target)
+        call = LinearAttentionCall(
+            tuple([n if use else "" for n, use in zip(self.reads, used, strict=True)]), (*self.node.outputs, "")[:2], form,
+            target, self.heads, self.sizes, (q[0], q[1]), self._shape(4)[2] if self.rule[0] else states,
+            self._shape(5)[2] if self.rule[1] else states, self.window, float(self.node.attributes.get("scale", 0.0)),
+        )  # fmt: skip
         work = product((q[0], q[1], max(queries, states), *self.sizes))
         return [
             Step(
-                template.kernel_text(form, target), reads, self.outputs, arguments, scratch_nbytes=arguments.scratch_nbytes,
+                template.kernel_text(form, target), reads, self.outputs, call,
                 serial=Below(work, _SERIAL_PRODUCTS), label="linear attention",
             )
         ]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class _Arguments:
-    made: LinearAttention
-    form: Form
+class LinearAttentionCall(ScratchCall):
+    """The steps of all heads.
+
+    Attributes:
+        reads: queries, keys, values, past state, decay, beta; "" where the rule uses none.
+        writes: the result and the state, "" where it is not wanted.
+        heads: of queries, and of states; `sizes`: of a key, and of a value.
+        steps: the batch, and how many steps it takes.
+        decays, rates: numbers of a step of `decay`, and of `beta`.
+        window: see `LinearAttention`.
+        scale: of queries; 0: one over the root of a key's size.
+    """
+
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    kernel: Form
     target: Target
+    heads: tuple[int, int]
+    sizes: tuple[Dim, Dim]
+    steps: tuple[Dim, Dim]
+    decays: Dim
+    rates: Dim
+    window: int
+    scale: float
+
+    @property
+    def form(self) -> object:
+        given = tuple(map(bool, self.reads)), tuple(map(bool, self.writes)), self.kernel, self.target, self.heads, self.sizes
+        return (*given, self.steps, self.decays, self.rates, self.window, self.scale)
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        return threads * template.scratch_nbytes(self.form, size(self.made.sizes[0]), self.target)
+        return threads * template.scratch_nbytes(self.kernel, size(self.sizes[0]), self.target)
 
-    def __call__(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        made, form = self.made, self.form
-        (queries, states), q = made.heads, made._shape(0)
-        key, value = (size(d) for d in made.sizes)
-        scale = float(made.node.attributes.get("scale", 0.0)) or 1.0 / math.sqrt(max(key, 1))
-        used = [True, True, True, True, *made.rule]
-        buffers = [Ref(n) if n and use else 0 for n, use in zip(made.reads, used, strict=True)]
-        results = [Ref(n) if n else 0 for n in (*made.node.outputs, "")[:2]]
-        heads = max(queries, states)
-        width = size(made._shape(4)[2]) if made.rule[0] else states
-        rates = size(made._shape(5)[2]) if made.rule[1] else states
-        blocks = -(-value // template.block_columns(form, self.target))
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        (queries, states), (key, value) = self.heads, map(size, self.sizes)
+        scale = self.scale or 1.0 / math.sqrt(max(key, 1))
+        buffers = [Ref(n) if n else 0 for n in (*self.reads, *self.writes)]
+        blocks = -(-value // template.block_columns(self.kernel, self.target))
         return [
-            *buffers, *results, np.array([scale], np.float32), Ref(SCRATCH), size(q[0]), size(q[1]), states, heads // states,
-            key, value, queries, blocks, states, width // states, rates, made.window,
-            template.scratch_nbytes(form, key, self.target),
+            *buffers, np.array([scale], np.float32), Ref(SCRATCH), *map(size, self.steps), states,
+            max(queries, states) // states, key, value, queries, blocks, states, size(self.decays) // states,
+            size(self.rates), self.window, template.scratch_nbytes(self.kernel, key, self.target),
         ]  # fmt: skip

@@ -15,7 +15,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.framework.operands import normal_axis
-from intarsia.plan.step import Argument, Ref, Sizes, Step
+from intarsia.plan.step import Argument, KernelCall, Ref, Serial, Sizes, Step
 from intarsia.providers.cpu.kernels.attention import softmax_kernel as template
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
@@ -52,19 +52,39 @@ class Softmax(Template):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        log = self.node.op_type == "LogSoftmax"
+        log, rows = self.node.op_type == "LogSoftmax", product((self.output.shape or ())[: self.start])
         return [
             Step(
-                template.kernel_text(log, target), (self.reads[0],), (out,), self._arguments,
-                serial=self._serial, label=self.node.op_type,
+                template.kernel_text(log, target), (self.reads[0],), (out,), SoftmaxCall(self.reads[0], out, rows, self.row),
+                serial=FewRows(rows, self.row), label=self.node.op_type,
             )
         ]  # fmt: skip
 
-    def _serial(self, size: Sizes) -> bool:
-        rows = size(product((self.output.shape or ())[: self.start]))
+
+@dataclass(frozen=True)
+class FewRows(Serial):
+    """One row, or few numbers: rows are what threads share."""
+
+    rows: Dim
+    row: Dim
+
+    def __call__(self, size: Sizes) -> bool:
+        rows = size(self.rows)
         return rows == 1 or rows * size(self.row) < _SERIAL_ELEMENTS
 
-    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        assert self.output.shape is not None
-        rows = size(product(self.output.shape[: self.start]))
-        return template.softmax_args(Ref(self.reads[0]), Ref(self.node.outputs[0]), rows=rows, n=size(self.row))
+
+@dataclass(frozen=True)
+class SoftmaxCall(KernelCall):
+    """Of `rows` rows of `row` numbers."""
+
+    x: str
+    y: str
+    rows: Dim
+    row: Dim
+
+    @property
+    def form(self) -> object:
+        return self.rows, self.row
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return template.softmax_args(Ref(self.x), Ref(self.y), rows=size(self.rows), n=size(self.row))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.argument_tables import Table
-from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes
-from intarsia.providers.cpu.kernels.common.template import FusedOperand
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, KernelCall, Ref, ScratchCall, Sizes
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, forms_of
 from intarsia.providers.cpu.kernels.conv import few_output_channels_kernel, implicit_gemm, line_buffer_kernel, pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import window_operand
@@ -21,7 +21,7 @@ from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 
 
 @dataclass(frozen=True)
-class FilterCall:
+class FilterCall(KernelCall):
     """What calls of convolutions of floats and of bytes share."""
 
     geometry: Geometry
@@ -34,11 +34,15 @@ class FilterCall:
     micro: str = ""
     taps: str = ""
 
-    def winograd_scratch(self, size: Sizes, threads: int) -> int:
-        return threads * winograd_plan.scratch_nbytes(self.spec, self.target, self.geometry.at(size), threads)
+    @property
+    def form(self) -> object:
+        return self.geometry, self.spec, self.target, forms_of(self.operands), self.micro
 
     def _given(self, shape: implicit_gemm.ConvShape, dtype: DType) -> list[gemm_kernel.Operand]:
         return [implicit_gemm.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, dtype) for o in self.operands]
+
+    def _windows(self, channels: int, output: tuple[int, ...]) -> list[gemm_kernel.Operand]:
+        return [window_operand(o.kind, o.dtype, Ref(o.name), channels, output) for o in self.operands]
 
 
 @dataclass(frozen=True)
@@ -48,34 +52,51 @@ class ConvolutionCall(FilterCall):
     x_place: Place = WHOLE
     y_place: Place = WHOLE
 
+    @property
+    def form(self) -> object:
+        return (self.geometry, self.spec, self.target, forms_of(self.operands), self.micro, self.x_place, self.y_place)
+
     def _x(self) -> Ref:
         return Ref(self.x, self.x_place.offset_nbytes)
 
     def _y(self) -> Ref:
         return Ref(self.y, self.y_place.offset_nbytes)
 
-    def product(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        shape = self.geometry.at(size)
-        taps = implicit_gemm.displacements(shape, self.spec.dtype, self.target)
-        return self.placed(shape, taps, Ref(self.x), self._y(), Ref(CLAIMS), threads)
+
+class ProductCall(ConvolutionCall):
+    """A product of an image's lines by filters, which can be asked for some of the lines."""
+
+    @abstractmethod
+    def placed(
+        self, shape: implicit_gemm.ConvShape, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
+    ) -> Sequence[Argument]:
+        """The arguments for lines that lie at `x` and `y`."""
+
+
+@dataclass(frozen=True)
+class ImplicitGemmCall(ProductCall):
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return self.placed(self.geometry.at(size), Ref(self.x), self._y(), Ref(CLAIMS), threads)
 
     def placed(
-        self, shape: implicit_gemm.ConvShape, taps: Table, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
+        self, shape: implicit_gemm.ConvShape, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
     ) -> Sequence[Argument]:
-        """The product's arguments for some of its lines, which lie at `x` and `y`."""
         return implicit_gemm.conv_args(
             self.spec, self.target, shape, micro=Code(self.micro), x=x, weights=Ref(self.weights), y=y,
-            taps=taps, operands=self._given(shape, self.spec.dtype), claims=claims, threads=threads,
+            taps=implicit_gemm.displacements(shape, self.spec.dtype, self.target),
+            operands=self._given(shape, self.spec.dtype), claims=claims, threads=threads,
             y_pixel_nbytes=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
 
-    def rows(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        return self.placed_rows(self.geometry.at(size), self._x(), self._y(), Ref(CLAIMS), threads)
 
-    def placed_rows(
+@dataclass(frozen=True)
+class PointwiseCall(ProductCall):
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return self.placed(self.geometry.at(size), self._x(), self._y(), Ref(CLAIMS), threads)
+
+    def placed(
         self, shape: implicit_gemm.ConvShape, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
     ) -> Sequence[Argument]:
-        """The arguments of a pointwise product for some of its pixels, which lie at `x` and `y`."""
         return pointwise_kernel.rows_args(
             self.spec, self.target, micro=Code(self.micro), a=x, b=Ref(self.weights), c=y,
             m=shape.batch * math.prod(shape.output), n=shape.filters, k=shape.channels,
@@ -84,7 +105,10 @@ class ConvolutionCall(FilterCall):
             lda=self.x_place.pixel_nbytes or None, ldc=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
 
-    def windows(self, size: Sizes, threads: int) -> Sequence[Argument]:
+
+@dataclass(frozen=True)
+class LineBufferCall(ConvolutionCall, ScratchCall):
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         given = [
             line_buffer_kernel.window_operand(self.spec, o.kind, o.dtype, Ref(o.name), shape, threads) for o in self.operands
@@ -96,10 +120,13 @@ class ConvolutionCall(FilterCall):
             operands=given, threads=threads, x_pixel_nbytes=self.x_place.pixel_nbytes, y_pixel_nbytes=self.y_place.pixel_nbytes,
         )  # fmt: skip
 
-    def windows_scratch(self, size: Sizes, threads: int) -> int:
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
         return threads * line_buffer_kernel.window_scratch_nbytes(self.spec, self.geometry.at(size), threads)
 
-    def winograd(self, size: Sizes, threads: int) -> Sequence[Argument]:
+
+@dataclass(frozen=True)
+class WinogradCall(ConvolutionCall, ScratchCall):
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         return winograd_plan.winograd_args(
             self.spec, self.target, shape, micro=Code(self.micro), x=self._x(), weights=Ref(self.weights), y=self._y(),
@@ -108,18 +135,29 @@ class ConvolutionCall(FilterCall):
             y_pixel_nbytes=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
 
-    def depthwise(self, size: Sizes, threads: int) -> Sequence[Argument]:
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * winograd_plan.scratch_nbytes(self.spec, self.target, self.geometry.at(size), threads)
+
+
+@dataclass(frozen=True)
+class DepthwiseCall(ConvolutionCall):
+    """Of depthwise convolutions, and of those of small groups."""
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, shape.output) for o in self.operands]
         return depthwise_kernel.depthwise_args(
-            self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(), operands=given,
+            self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(),
+            operands=self._windows(shape.filters, shape.output),
             x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
 
-    def few_filters(self, size: Sizes, threads: int) -> Sequence[Argument]:
+
+@dataclass(frozen=True)
+class FewFiltersCall(ConvolutionCall):
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, shape.output) for o in self.operands]
         return few_output_channels_kernel.few_filters_args(
-            self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(), operands=given,
+            self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(),
+            operands=self._windows(shape.filters, shape.output),
             x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
         )  # fmt: skip

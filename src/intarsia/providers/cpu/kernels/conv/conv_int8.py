@@ -22,7 +22,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
-from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes, Step
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, KernelCall, Ref, ScratchCall, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.precision import byte_unit
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
@@ -30,8 +30,9 @@ from intarsia.providers.cpu.kernels.conv import implicit_gemm, pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile
 from intarsia.providers.cpu.kernels.conv.conv_arguments import FilterCall
 from intarsia.providers.cpu.kernels.conv.grouped import depthwise_int8_kernel, depthwise_kernel, small_groups_int8_kernel
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec, window_operand
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
 from intarsia.providers.cpu.kernels.conv.window_geometry import (
+    ConvWork,
     Filtered,
     Geometry,
     explicit_pads,
@@ -189,10 +190,10 @@ class ByteConvolution(Filtered):
         operands: Sequence[FusedOperand], out: str,
     ) -> Step:  # fmt: skip
         zero = self.border_number(workspace)
-        call = _ByteCall(self.geometry(spec.kernel), spec, target, self.reads[0], packed, out, tuple(operands), zero=zero)
+        call = _ByteWindowCall(self.geometry(spec.kernel), spec, target, self.reads[0], packed, out, tuple(operands), zero=zero)
         reads = (self.reads[0], packed, zero, *(o.name for o in operands))
         label = f"byte {kind} {'x'.join(map(str, spec.kernel))} {self.output}"
-        return Step(text, reads, (out,), call.depthwise, label=label, work=call.geometry.shares)
+        return Step(text, reads, (out,), call, label=label, work=ConvWork(call.geometry))
 
     def _product(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str,
@@ -252,16 +253,14 @@ class ByteConvolution(Filtered):
         else:
             micro = byte_micro_text(self.data.dtype, target, tile)
         geometry = replace(self.geometry(kernel), y=(*y[:-1], filters))
-        call = _ByteCall(
+        call = _ByteProductCall(
             geometry, spec, target, source, packed, out, tuple(operands), micro.symbol, parts=len(parts),
             panel_nbytes=0 if ordered is None else ordered.panel_nbytes, few=few.symbol if few else "",
         )  # fmt: skip
         label = f"byte conv {'x'.join(map(str, kernel))} {TensorType(SUMS, geometry.y)}"
         return Step(
-            gemm_kernel.kernel_text(spec, target), (source, packed, *(o.name for o in operands)), (out,), call.product,
-            label=label,
-            calls=(micro, few) if few else (micro,), work=call.geometry.shares,
-            scratch_nbytes=call.widened_nbytes if in_words else None,
+            gemm_kernel.kernel_text(spec, target), (source, packed, *(o.name for o in operands)), (out,), call,
+            label=label, calls=(micro, few) if few else (micro,), work=ConvWork(call.geometry),
         )  # fmt: skip
 
     def _in_order(self, workspace: Workspace, weights: np.ndarray, key: str, target: Target) -> Ordered | None:
@@ -282,7 +281,7 @@ class ByteConvolution(Filtered):
         words = workspace.temporary(f"{data}%words{around}_{number}", DType.INT16, (product((x[0], *padded, x[-1])) + 1,))
         step = Step(
             widened_int16.widen_text(self.data.dtype, target), (data, number), (words,),
-            partial(_widen, self.geometry(kernel), data, words, number), label="widen bytes", shared=True,
+            _WidenCall(self.geometry(kernel), data, words, number), label="widen bytes", shared=True,
         )  # fmt: skip
         return [step], words
 
@@ -313,13 +312,13 @@ class ByteConvolution(Filtered):
         )
         taps = workspace.add("", f"row_taps{tile.itemsize}", lambda: pointwise_kernel.row_taps(SUMS, target))
         micro = winograd_int8.micro_text(target, tile)
-        call = _ByteCall(
+        call = _ByteWinogradCall(
             self.geometry((3, 3)), spec, target, self.reads[0], packed, out, tuple(operands), micro.symbol, taps, zero
         )
         return Step(
             winograd_int8.kernel_text(spec, target), (self.reads[0], packed, taps, zero, *(o.name for o in operands)), (out,),
-            call.winograd, scratch_nbytes=call.winograd_scratch, label=f"byte winograd{spec.outputs} {self.output}",
-            calls=(micro,), work=call.geometry.shares,
+            call, label=f"byte winograd{spec.outputs} {self.output}",
+            calls=(micro,), work=ConvWork(call.geometry),
         )  # fmt: skip
 
     def _tiles(
@@ -339,15 +338,10 @@ class ByteConvolution(Filtered):
 
 
 @dataclass(frozen=True)
-class _ByteCall(FilterCall):
-    """The arguments of one call of a convolution's kernel, once its sizes are known."""
-
+class _ByteWinogradCall(FilterCall, ScratchCall):
     zero: str = ""
-    parts: int = 1
-    panel_nbytes: int = 0
-    few: str = ""  # the micro-kernel for few pixels, where that is another
 
-    def winograd(self, size: Sizes, threads: int) -> Sequence[Argument]:
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         return winograd_plan.winograd_args(
             self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),
@@ -355,7 +349,28 @@ class _ByteCall(FilterCall):
             operands=self._given(shape, SUMS),
         )  # fmt: skip
 
-    def product(self, size: Sizes, threads: int) -> Sequence[Argument]:
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * winograd_plan.scratch_nbytes(self.spec, self.target, self.geometry.at(size), threads)
+
+
+@dataclass(frozen=True)
+class _ByteProductCall(FilterCall):
+    """`few`: the micro-kernel for few pixels, where that is another."""
+
+    parts: int = 1
+    panel_nbytes: int = 0
+    few: str = ""
+
+    @property
+    def form(self) -> object:
+        return super().form, self.parts, self.panel_nbytes, self.few
+
+    @property
+    def has_scratch(self) -> bool:
+        """Where panels are widened."""
+        return bool(self.spec.in_words)
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         taps = implicit_gemm.displacements(shape, SUMS, self.target, parts=self.parts, in_words=self.spec.in_words)
         micro = Code(
@@ -367,21 +382,39 @@ class _ByteCall(FilterCall):
             scratch=Ref(SCRATCH) if self.spec.in_words else 0, panel_nbytes=self.panel_nbytes,
         )  # fmt: skip
 
-    def widened_nbytes(self, size: Sizes, threads: int) -> int:
-        """Of the widened panels of all threads."""
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
         return threads * implicit_gemm.panel_nbytes(self.spec, self.target, self.geometry.at(size), self.parts)
 
-    def depthwise(self, size: Sizes, threads: int) -> Sequence[Argument]:
+
+@dataclass(frozen=True)
+class _ByteWindowCall(FilterCall):
+    """Of depthwise convolutions, and of those of small groups."""
+
+    zero: str = ""
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, shape.output) for o in self.operands]
         return depthwise_kernel.depthwise_args(
-            self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y), operands=given,
-            number=Ref(self.zero),
+            self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),
+            operands=self._windows(shape.channels, shape.output), number=Ref(self.zero),
         )  # fmt: skip
 
 
-def _widen(geometry: Geometry, x: str, words: str, number: str, size: Sizes, threads: int) -> Sequence[Argument]:
-    return widened_int16.widen_args(geometry.at(size), Ref(x), Ref(words), Ref(number))
+@dataclass(frozen=True)
+class _WidenCall(KernelCall):
+    """Writes an input less its zero point, with its border, in 16 bits."""
+
+    geometry: Geometry
+    x: str
+    words: str
+    number: str
+
+    @property
+    def form(self) -> object:
+        return self.geometry
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return widened_int16.widen_args(self.geometry.at(size), Ref(self.x), Ref(self.words), Ref(self.number))
 
 
 def _is_signed_byte(weights: np.ndarray) -> bool:

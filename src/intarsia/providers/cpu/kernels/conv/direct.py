@@ -11,8 +11,9 @@ from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micr
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.conv import implicit_gemm, line_buffer_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
-from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
+from intarsia.providers.cpu.kernels.conv.conv_arguments import ImplicitGemmCall, LineBufferCall
 from intarsia.providers.cpu.kernels.conv.conv_cost import FEW_PIXELS, ConvSchedule, estimated, has_few_pixels, reads_floats
+from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork
 from intarsia.providers.cpu.kernels.conv.winograd.cost_model import is_applicable
 from intarsia.providers.cpu.kernels.conv.winograd.winograd import estimated_seconds
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
@@ -53,13 +54,12 @@ class LineBuffer(ConvSchedule):
         packed, packing = node.packed(request.workspace, "windows", tile, target)
         rows = node.output.shape[-2] if len(node.kernel) > 1 else None  # a long line alone is cut, its last piece may be short
         micro = stepped_micro_text(dtype, target, tile, met_of(tile, rows, filters // node.group))
-        call = ConvolutionCall(
+        call = LineBufferCall(
             node.geometry(node.kernel), spec, target, node.reads[0], packed, request.out, request.operands, micro.symbol
         )
         step = Step(
             line_buffer_kernel.window_text(spec, target), (node.reads[0], packed, *request.operand_names), (request.out,),
-            call.windows, scratch_nbytes=call.windows_scratch, label=f"conv {'x'.join(map(str, node.kernel))} {node.output}",
-            calls=(micro,), work=call.geometry.shares,
+            call, label=f"conv {'x'.join(map(str, node.kernel))} {node.output}", calls=(micro,), work=ConvWork(call.geometry),
         )  # fmt: skip
         return [*packing, step]
 
@@ -92,9 +92,11 @@ class ImplicitGemm(ConvSchedule):
         border, source = node.bordered(target, workspace, request.out, kernel)
         assert node.output.shape is not None
         micro = micro_text(dtype, target, met=met_of(tile, node.output.shape[-2], weights.shape[0] // node.group))
-        call = ConvolutionCall(node.geometry(kernel), spec, target, source, packed, request.out, request.operands, micro.symbol)
+        call = ImplicitGemmCall(
+            node.geometry(kernel), spec, target, source, packed, request.out, request.operands, micro.symbol
+        )
         step = Step(
-            gemm_kernel.kernel_text(spec, target), (source, packed, *request.operand_names), (request.out,), call.product,
-            label=f"conv {'x'.join(map(str, kernel))} {node.output}", calls=(micro,), work=call.geometry.shares,
+            gemm_kernel.kernel_text(spec, target), (source, packed, *request.operand_names), (request.out,), call,
+            label=f"conv {'x'.join(map(str, kernel))} {node.output}", calls=(micro,), work=ConvWork(call.geometry),
         )  # fmt: skip
         return [*border, step]

@@ -12,7 +12,7 @@ from intarsia.graph.dims import is_static, numbers_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import Argument, Ref, Sizes, Step
+from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
 from intarsia.providers.cpu.kernels.common.schedule import LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.common.template import Workspace
@@ -80,25 +80,25 @@ class ComputedConvolution(Convolution):
         steps = pack_dynamic_filters.window_steps(channels, tuple(kernel)) if form == "windows" else channels * taps
         if tile is None:
             tile = tile_of(DType.FLOAT, target)
-            made = _Packing(self.reads[1], "", form, channels, taps, steps, filters, 1, tile.lanes, tile)
+            made = PackFiltersCall(self.reads[1], "", form, channels, taps, steps, filters, 1, tile.lanes, tile)
             each = LINE // tile.itemsize
             room = -(-filters // each) * each * steps
         else:
-            made = _Packing(self.reads[1], "", form, channels, taps, steps, filters // groups, groups, tile.width, tile)
+            made = PackFiltersCall(self.reads[1], "", form, channels, taps, steps, filters // groups, groups, tile.width, tile)
             room = pack_dynamic_filters.packed_elements(steps, filters // groups, groups, tile)
         name = workspace.temporary(f"{self.node.outputs[0]}%{form}", DType.FLOAT, (room,))
         text = pack_dynamic_filters.pack_filters_text(DType.FLOAT, target)
-        arguments = replace(made, packed=name).arguments
-        return name, [Step(text, (self.reads[1],), (name,), arguments, label=f"pack {filters}x{channels * taps}")]
+        call = replace(made, packed=name)
+        return name, [Step(text, (self.reads[1],), (name,), call, label=f"pack {filters}x{channels * taps}")]
 
 
 @dataclass(frozen=True)
-class _Packing:
-    """The arguments of the packing step."""
+class PackFiltersCall(KernelCall):
+    """The arguments of the packing step; `layout`: see `Convolution.packed`."""
 
     source: str
     packed: str
-    form: str
+    layout: str
     channels: int
     taps: int
     steps: int
@@ -108,7 +108,7 @@ class _Packing:
     tile: Tile
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        if self.form == "windows":
+        if self.layout == "windows":
             places = pack_dynamic_filters.window_places(self.channels, self.taps, self.tile.itemsize)
         else:
             places = pack_dynamic_filters.same_places(self.channels * self.taps)

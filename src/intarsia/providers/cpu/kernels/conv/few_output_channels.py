@@ -9,10 +9,10 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.conv import few_output_channels_kernel
-from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
+from intarsia.providers.cpu.kernels.conv.conv_arguments import FewFiltersCall
 from intarsia.providers.cpu.kernels.conv.conv_cost import ConvSchedule, estimated, reads_floats
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
-from intarsia.providers.cpu.kernels.conv.window_geometry import strides_and_dilations
+from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork, strides_and_dilations
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.conv.conv import Convolution
@@ -40,10 +40,10 @@ class FewOutputChannels(ConvSchedule):
         spec = WindowSpec("multiply", kernel, *strides, node.data.dtype, request.epilogue, filters=weights.shape[0])
         packed = request.workspace.add(node.reads[1], "few", lambda: few_output_channels_kernel.pack_weights(weights, target))
 
-        call = ConvolutionCall(node.geometry(kernel), spec, target, node.reads[0], packed, request.out, request.operands)
+        call = FewFiltersCall(node.geometry(kernel), spec, target, node.reads[0], packed, request.out, request.operands)
         step = Step(
             few_output_channels_kernel.kernel_text(spec, target), (node.reads[0], packed, *request.operand_names),
-            (request.out,), call.few_filters, label=f"few filters {'x'.join(map(str, kernel))} {node.output}",
-            work=call.geometry.shares,
+            (request.out,), call, label=f"few filters {'x'.join(map(str, kernel))} {node.output}",
+            work=ConvWork(call.geometry),
         )  # fmt: skip
         return [step]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,15 +12,15 @@ import numpy as np
 from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import Argument, Ref, Sizes, Step
+from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.lowering_options import DISABLE_STRASSEN
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule, first_of
 from intarsia.providers.cpu.kernels.conv import implicit_gemm, pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
-from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
+from intarsia.providers.cpu.kernels.conv.conv_arguments import PointwiseCall
 from intarsia.providers.cpu.kernels.conv.conv_cost import FEW_PIXELS, ConvSchedule, estimated, has_few_pixels, reads_floats
-from intarsia.providers.cpu.kernels.conv.window_geometry import Geometry, strides_and_dilations
+from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork, Geometry, strides_and_dilations
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.strassen import may_pay, pointwise_step
 
@@ -66,12 +65,12 @@ class Pointwise(ConvSchedule):
         spec = gemm_kernel.GemmSpec(node.data.dtype, "packed", request.epilogue, tile=tile, ends=True)
         packed, packing = node.packed(request.workspace, "panels", tile, target)
         micro = stepped_micro_text(node.data.dtype, target, tile, met_of(tile, pixels, filters))
-        call = ConvolutionCall(
+        call = PointwiseCall(
             node.geometry(node.kernel), spec, target, node.reads[0], packed, request.out, request.operands, micro.symbol
         )
         step = Step(
             pointwise_kernel.rows_text(spec, target), (node.reads[0], packed, *request.operand_names), (request.out,),
-            call.rows, label=_label(node), calls=(micro,), work=call.geometry.shares,
+            call, label=_label(node), calls=(micro,), work=ConvWork(call.geometry),
         )  # fmt: skip
         return [*packing, step]
 
@@ -152,9 +151,9 @@ class PickedPixels(ConvSchedule):
         assert plain.data.shape is not None
         source = request.workspace.temporary(plain.reads[0], plain.data.dtype, plain.data.shape)
         geometry = node.geometry(node.kernel)
-        arguments = partial(_picking, geometry, plain.data.dtype, node.reads[0], source)
+        call = PickCall(geometry, plain.data.dtype, node.reads[0], source)
         step = Step(
-            implicit_gemm.picking_text(request.target), node.reads[:1], (source,), arguments, label="pick", work=geometry.shares
+            implicit_gemm.picking_text(request.target), node.reads[:1], (source,), call, label="pick", work=ConvWork(geometry)
         )  # fmt: skip
         return [step, *first_of(self.products, plain, request.env).steps(plain, request)]
 
@@ -178,5 +177,18 @@ def _matrix(node: Convolution, request: KernelRequest) -> np.ndarray:
     return weights.reshape(weights.shape[:2]).T
 
 
-def _picking(geometry: Geometry, dtype: DType, x: str, y: str, size: Sizes, threads: int) -> Sequence[Argument]:
-    return implicit_gemm.picking_args(geometry.at(size), dtype, Ref(x), Ref(y))
+@dataclass(frozen=True)
+class PickCall(KernelCall):
+    """Copies the pixels that a convolution with strides sees."""
+
+    geometry: Geometry
+    dtype: DType
+    x: str
+    y: str
+
+    @property
+    def form(self) -> object:
+        return self.geometry, self.dtype
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return implicit_gemm.picking_args(self.geometry.at(size), self.dtype, Ref(self.x), Ref(self.y))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.graph.trace import most
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.nn.sliding_windows import place_windows
-from intarsia.plan.step import Argument, Ref, Sizes, Step
+from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step, Work
 from intarsia.providers.cpu.kernels.common.template import Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.conv import implicit_gemm
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 DTYPES = (DType.FLOAT, DType.DOUBLE)
 _EACH_AXIS = ("kernel_shape", "strides", "dilations")  # attributes with a number for each spatial axis
 _USUAL_PIXELS = 224  # along an image whose size is not known
-_SHARE_PRODUCTS = 100_000  # multiplications that are just worth another thread
+SHARE_PRODUCTS = 100_000  # multiplications that are just worth another thread
 
 
 Made = TypeVar("Made", bound="Windowed")
@@ -162,12 +161,23 @@ class Geometry:
 
         return self.at(usual)
 
-    def shares(self, size: Sizes) -> float:
-        """The work of a convolution, in times what is worth sharing."""
+    def products(self, size: Sizes) -> float:
+        """Multiplications of a convolution."""
         shape = self.at(size)
         depth = math.prod(self.kernel) * shape.channels / most(1, shape.group)
-        found: float = shape.batch * math.prod(shape.output) * shape.filters * depth / _SHARE_PRODUCTS
+        found: float = shape.batch * math.prod(shape.output) * shape.filters * depth
         return found
+
+
+@dataclass(frozen=True)
+class ConvWork(Work):
+    """The work of a convolution, of which `each` multiplications are just worth another thread."""
+
+    geometry: Geometry
+    each: int = SHARE_PRODUCTS
+
+    def __call__(self, size: Sizes) -> float:
+        return self.geometry.products(size) / self.each
 
 
 @dataclass(frozen=True)
@@ -216,7 +226,7 @@ class Windowed(Template):
         step = Step(
             implicit_gemm.border_text(implicit_gemm.BorderSpec(dtype), target), tuple(filter(None, (self.reads[0], number))),
             (source,),
-            partial(_border, self.geometry(kernel), self.reads[0], source, number), label="border",
+            BorderCall(self.geometry(kernel), self.reads[0], source, number), label="border",
         )  # fmt: skip
         return [step], source
 
@@ -225,8 +235,22 @@ class Windowed(Template):
         return ""
 
 
-def _border(geometry: Geometry, x: str, y: str, number: str, size: Sizes, threads: int) -> Sequence[Argument]:
-    return implicit_gemm.border_args(geometry.at(size), Ref(x), Ref(y), *([Ref(number)] if number else []))
+@dataclass(frozen=True)
+class BorderCall(KernelCall):
+    """Surrounds an image by a number, or by zeros."""
+
+    geometry: Geometry
+    x: str
+    y: str
+    number: str
+
+    @property
+    def form(self) -> object:
+        return self.geometry, bool(self.number)
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        number = [Ref(self.number)] if self.number else []
+        return implicit_gemm.border_args(self.geometry.at(size), Ref(self.x), Ref(self.y), *number)
 
 
 class Filtered(Windowed):

@@ -17,7 +17,7 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Dim, number_of, numbers_of, product
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
+from intarsia.plan.step import SCRATCH, Argument, Below, KernelCall, Ref, ScratchCall, Sizes, Step
 from intarsia.providers.cpu.kernels.common.template import Workspace
 from intarsia.providers.cpu.kernels.fourier import fft_kernel as template
 from intarsia.providers.cpu.kernels.fourier import long_line_ends as ends
@@ -58,15 +58,14 @@ class Pass:
 
     def step(self, target: Target) -> Step:
         reads = (self.source, self.window) if self.window else (self.source,)
-        arguments = _Arguments(self, target)
         return Step(
-            template.kernel_text(self.form, target), reads, (self.target,), arguments, scratch_nbytes=arguments.scratch_nbytes,
+            template.kernel_text(self.form, target), reads, (self.target,), PassCall(self, target),
             serial=Below(product((self.n, self.outer, self.inner)), _SERIAL_ELEMENTS), label="Fourier transform",
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class _Arguments:
+class PassCall(ScratchCall):
     """A pass's arguments, once sizes are known. A transform of no elements is one zero, of which no or one element is kept."""
 
     made: Pass
@@ -86,7 +85,7 @@ class _Arguments:
         smooth = tables(self._length(size), self._dtype).smooth
         return threads * template.scratch_nbytes(self.made.form.dtype, smooth, self.target)
 
-    def __call__(self, size: Sizes, threads: int) -> Sequence[Argument]:
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         made, n = self.made, self._length(size)
         have = min(size(made.have), size(made.n))
         x_outer, x_inner, x_step = (size(s) for s in made.x)
@@ -141,10 +140,10 @@ def in_two(made: Pass, workspace: Workspace, target: Target) -> list[Pass]:
 
 
 @dataclass(frozen=True)
-class _End:
+class _End(KernelCall):
     """A step of `long_line_ends` over dense lines; strides in elements."""
 
-    form: ends.Form
+    kernel: ends.Form
     source: str
     target: str
     lines: int
@@ -159,12 +158,12 @@ class _End:
 
     def step(self, target: Target) -> Step:
         return Step(
-            ends.kernel_text(self.form, target), (self.source,), (self.target,), self.arguments,
-            serial=Below(self.lines * self.count, _SERIAL_ELEMENTS), label=f"Fourier transform, {self.form.kind}",
+            ends.kernel_text(self.kernel, target), (self.source,), (self.target,), self,
+            serial=Below(self.lines * self.count, _SERIAL_ELEMENTS), label=f"Fourier transform, {self.kernel.kind}",
         )  # fmt: skip
 
     def _table(self) -> np.ndarray:
-        dtype = np.dtype(self.form.dtype.numpy).name
+        dtype = np.dtype(self.kernel.dtype.numpy).name
         if self.table == "turns":
             return ends.turns(max(self.have, self.count), self.n, self.inverse, dtype)
         if self.table == "ones":
@@ -175,12 +174,12 @@ class _End:
         return pairs * np.tile(np.array([1, -1], dtype), len(pairs) // 2) if self.inverse else pairs
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        itemsize = self.form.dtype.bits // 8
+        itemsize = self.kernel.dtype.bits // 8
         pitches = [
             pitch * itemsize * (1 if kind == "real" else 2)
-            for pitch, kind in ((self.x_pitch, self.form.source), (self.y_pitch, self.form.target))
+            for pitch, kind in ((self.x_pitch, self.kernel.source), (self.y_pitch, self.kernel.target))
         ]
-        scale = np.array([1 / self.scaled], self.form.dtype.numpy)
+        scale = np.array([1 / self.scaled], self.kernel.dtype.numpy)
         return [Ref(self.source), Ref(self.target), self._table(), scale, self.lines, *pitches, self.have, self.count]
 
 

@@ -10,7 +10,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
-from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
+from intarsia.plan.step import SCRATCH, Argument, Below, Ref, ScratchCall, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.linalg import cdist_kernel as template
@@ -63,24 +63,32 @@ class Distances(Template):
     ) -> list[Step]:
         a, b = self._shapes
         root = self.node.attributes.get("metric", "sqeuclidean") == "euclidean"
-        scratch = _Scratch(a[1], self._dtype, target)
+        call = DistancesCall((*self.reads, out), a[0], b[0], a[1], self._dtype, target)
         return [
             Step(
-                template.kernel_text(self._dtype, root, target), self.reads, (out,), self._arguments, scratch_nbytes=scratch,
+                template.kernel_text(self._dtype, root, target), self.reads, (out,), call,
                 serial=Below(product((*a, b[0])), _SERIAL_DIFFERENCES), label="distances",
             )
         ]  # fmt: skip
 
-    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        a, b = self._shapes
-        return [*(Ref(n) for n in (*self.reads, self.outputs[0])), Ref(SCRATCH), size(a[0]), size(b[0]), size(a[1])]
-
 
 @dataclass(frozen=True)
-class _Scratch:
+class DistancesCall(ScratchCall):
+    """`buffers`: a [m, features], b [n, features], and the distances [m, n]."""
+
+    buffers: tuple[str, ...]
+    m: Dim
+    n: Dim
     features: Dim
     dtype: DType
     target: Target
 
-    def __call__(self, size: Sizes, threads: int) -> int:
+    @property
+    def form(self) -> object:
+        return self.m, self.n, self.features, self.dtype, self.target
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [*(Ref(n) for n in self.buffers), Ref(SCRATCH), size(self.m), size(self.n), size(self.features)]
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
         return threads * template.scratch_nbytes(size(self.features), self.dtype, self.target)

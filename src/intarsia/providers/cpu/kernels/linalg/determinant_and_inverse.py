@@ -9,7 +9,7 @@ from intarsia.graph.dims import Dim, product, symbols_of
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
-from intarsia.plan.step import SCRATCH, STATUS, Argument, Below, Ref, Sizes, Step
+from intarsia.plan.step import SCRATCH, STATUS, Argument, Below, Ref, ScratchCall, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.linalg import determinant_kernel as template
@@ -54,9 +54,31 @@ class _Square(Template):
     def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
         return [(self._shape[-2], self._shape[-1])]
 
-    def _sizes(self, size: Sizes) -> tuple[int, int]:
-        """Matrices, and their size."""
-        return size(product(self._shape[:-2])), size(self._shape[-1])
+    def _call(self, out: str, row_nbytes: Dim, *more: Ref) -> SquareCall:
+        shape = self._shape
+        return SquareCall(self.reads[0], out, product(shape[:-2]), shape[-1], row_nbytes, more)
+
+
+@dataclass(frozen=True)
+class SquareCall(ScratchCall):
+    """Matrices of size [size, size]; a thread has `thread_nbytes` of scratch memory."""
+
+    x: str
+    y: str
+    matrices: Dim
+    size: Dim
+    thread_nbytes: Dim
+    more: tuple[Ref, ...] = ()
+
+    @property
+    def form(self) -> object:
+        return self.matrices, self.size, self.thread_nbytes, len(self.more)
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [Ref(self.x), Ref(self.y), size(self.matrices), size(self.size), Ref(SCRATCH), *self.more]
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * size(self.thread_nbytes)
 
 
 @dataclass(frozen=True)
@@ -64,22 +86,14 @@ class Det(_Square):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        x = self.types[0]
+        x, n = self.types[0], self._shape[-1]
         assert x is not None
         return [
             Step(
-                template.kernel_text(x.dtype, target), self.reads, (out,), self._arguments, scratch_nbytes=self._scratch_nbytes,
+                template.kernel_text(x.dtype, target), self.reads, (out,), self._call(out, n * n * (x.dtype.bits // 8)),
                 serial=Below(product(self._shape), _SERIAL_ELEMENTS), label="det",
             )
         ]  # fmt: skip
-
-    def _scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        x = self.types[0]
-        assert x is not None
-        return int(threads * size(self._shape[-1]) ** 2 * x.dtype.bits // 8)
-
-    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        return [Ref(self.reads[0]), Ref(self.node.outputs[0]), *self._sizes(size), Ref(SCRATCH)]
 
 
 @dataclass(frozen=True)
@@ -87,18 +101,11 @@ class Inverse(_Square):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        x = self.types[0]
+        x, call = self.types[0], self._call(out, self._shape[-1] * 8, Ref(STATUS))
         assert x is not None
         return [
             Step(
-                inverse_kernel.kernel_text(x.dtype, target), self.reads, (out,), self._arguments,
-                scratch_nbytes=self._scratch_nbytes, serial=Below(product(self._shape), _SERIAL_ELEMENTS // 16),
-                label="inverse", checked=True,
+                inverse_kernel.kernel_text(x.dtype, target), self.reads, (out,), call,
+                serial=Below(product(self._shape), _SERIAL_ELEMENTS // 16), label="inverse", checked=True,
             )
         ]  # fmt: skip
-
-    def _scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        return threads * 8 * size(self._shape[-1])
-
-    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        return [Ref(self.reads[0]), Ref(self.node.outputs[0]), *self._sizes(size), Ref(SCRATCH), Ref(STATUS)]

@@ -13,8 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +21,7 @@ from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, KernelCall, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
@@ -34,14 +32,12 @@ from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspa
 from intarsia.providers.cpu.kernels.common.units import VECTORS
 from intarsia.providers.cpu.kernels.conv import implicit_gemm
 from intarsia.providers.cpu.kernels.conv.pad_bfloat16 import pair_border_args, pair_border_text
+from intarsia.providers.cpu.kernels.conv.window_geometry import SHARE_PRODUCTS, ConvWork, Geometry
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel, vnni_layout
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.kernels.matmul.vnni import pays
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import pair_rows_text
 from intarsia.providers.cpu.kernels.matmul.vnni_layout import LINE_WORDS, Rows
-
-if TYPE_CHECKING:
-    from intarsia.providers.cpu.kernels.conv.window_geometry import Geometry
 
 PAIRED = (DType.FLOAT, DType.BFLOAT16)  # types of what is multiplied in pairs
 SAID = described_unit(VECTORS, DType.FLOAT)
@@ -88,15 +84,15 @@ def row_steps(
     spec, micro = gemm_kernel.GemmSpec(DType.FLOAT, "packed", epilogue, tile=tile), pair_rows_text(tile, target)
     made = PairProduct(spec, target, micro.symbol, a, b, out, zero, m, n, k // 2, tuple(operands))
     step = Step(
-        gemm_kernel.kernel_text(spec, target), (a, b, zero, *(o.name for o in operands)), (out,), made.arguments,
+        gemm_kernel.kernel_text(spec, target), (a, b, zero, *(o.name for o in operands)), (out,), made,
         serial=Below(m * n * k, SERIAL_PRODUCTS), label=f"gemm {m}x{n}x{k}", calls=(micro,),
-        work=partial(shares, m * n * (k // 2)), arithmetic=SAID, ahead=True,
+        work=shares(m * n * (k // 2)), arithmetic=SAID, ahead=True,
     )  # fmt: skip
     return [*before, step]
 
 
 @dataclass(frozen=True)
-class PairProduct:
+class PairProduct(KernelCall):
     """The arguments of a product by panels of B, once its sizes are known; `k` counts words."""
 
     spec: gemm_kernel.GemmSpec
@@ -113,21 +109,28 @@ class PairProduct:
 
     @property
     def form(self) -> object:
-        """All but the buffers' names (`plan.step.form_of`)."""
         return (self.spec, self.micro, self.m, self.n, self.k, forms_of(self.operands))
+
+    @property
+    def has_scratch(self) -> bool:
+        """Where panels are unpacked."""
+        return self._thread_nbytes > 0
+
+    @property
+    def _thread_nbytes(self) -> int:
+        return gemm_kernel.scratch_nbytes(self.spec, self.target, self.k)
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
         return gemm_kernel.matrix_args(
             self.spec, self.target, micro=Code(self.micro), a=Ref(self.a), b=Ref(self.b), c=Ref(self.c),
             m=size(self.m), n=self.n, k=self.k, taps=Ref(self.taps), claims=Ref(CLAIMS), threads=threads,
-            scratch=Ref(SCRATCH) if self.scratch_nbytes(size, 1) else 0,
+            scratch=Ref(SCRATCH) if self.has_scratch else 0,
             operands=[fused_operand(o, self.n, itemsize(o.dtype), out_item, (0, 0)) for o in self.operands],
         )  # fmt: skip
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        """Where panels are unpacked."""
-        return threads * gemm_kernel.scratch_nbytes(self.spec, self.target, self.k)
+        return threads * self._thread_nbytes
 
 
 def convolution_steps(
@@ -149,7 +152,7 @@ def convolution_steps(
     if any(geometry.pads) and not is_odd:
         whole = _bordered(workspace, geometry, out)
         text = implicit_gemm.border_text(implicit_gemm.BorderSpec(DType.FLOAT), target)
-        before.append(Step(text, (a,), (whole,), partial(_border, geometry, a, whole), label="border", arithmetic="bfloat16"))
+        before.append(Step(text, (a,), (whole,), _BorderCall(geometry, a, whole), label="border", arithmetic="bfloat16"))
         a = whole
     tile, spec = tile_of(DType.FLOAT, target), gemm_kernel.GemmSpec(DType.FLOAT, "packed", epilogue)
     b = workspace.add(weights, f"pairs{tile.width}c", lambda: _packed_windows(filters, group, tile))
@@ -157,14 +160,10 @@ def convolution_steps(
     made = _Windows(spec, target, micro.symbol, geometry, a, b, out, tuple(operands))
     label = f"conv {'x'.join(map(str, geometry.kernel))} {TensorType(DType.FLOAT, geometry.y)}"
     step = Step(
-        gemm_kernel.kernel_text(spec, target), (a, b, *(o.name for o in operands)), (out,), made.arguments, label=label,
-        calls=(micro,), work=partial(_half_shares, geometry), arithmetic=SAID,
+        gemm_kernel.kernel_text(spec, target), (a, b, *(o.name for o in operands)), (out,), made, label=label,
+        calls=(micro,), work=ConvWork(geometry, 2 * SHARE_PRODUCTS), arithmetic=SAID,
     )  # fmt: skip
     return [*before, step]
-
-
-def _half_shares(geometry: Geometry, size: Sizes) -> float:
-    return geometry.shares(size) / 2
 
 
 def _packed_windows(filters: np.ndarray, group: int, tile: Tile) -> np.ndarray:
@@ -186,17 +185,28 @@ def _evened(
 ) -> tuple[list[Step], str]:  # fmt: skip
     """The step that rounds the input, surrounds it, and gives it a channel of zeros more."""
     whole = _bordered(workspace, geometry, out)
-    arguments = partial(_evening, geometry, source, whole)
-    text = pair_border_text(dtype, target)
-    return [Step(text, (source,), (whole,), arguments, label="round, border", arithmetic="bfloat16")], whole
+    text, call = pair_border_text(dtype, target), _EvenCall(geometry, source, whole)
+    return [Step(text, (source,), (whole,), call, label="round, border", arithmetic="bfloat16")], whole
 
 
-def _evening(geometry: Geometry, x: str, y: str, size: Sizes, threads: int) -> Sequence[Argument]:
-    return pair_border_args(geometry.at(size), Ref(x), Ref(y))
+@dataclass(frozen=True)
+class _EvenCall(KernelCall):
+    geometry: Geometry
+    x: str
+    y: str
+
+    @property
+    def form(self) -> object:
+        return self.geometry
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return pair_border_args(self.geometry.at(size), Ref(self.x), Ref(self.y))
 
 
-def _border(geometry: Geometry, x: str, y: str, size: Sizes, threads: int) -> Sequence[Argument]:
-    return implicit_gemm.border_args(_in_words(geometry, size), Ref(x), Ref(y))
+@dataclass(frozen=True)
+class _BorderCall(_EvenCall):
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return implicit_gemm.border_args(_in_words(self.geometry, size), Ref(self.x), Ref(self.y))
 
 
 def _in_words(geometry: Geometry, size: Sizes) -> implicit_gemm.ConvShape:
@@ -205,7 +215,7 @@ def _in_words(geometry: Geometry, size: Sizes) -> implicit_gemm.ConvShape:
 
 
 @dataclass(frozen=True)
-class _Windows:
+class _Windows(KernelCall):
     """The arguments of a convolution, once its sizes are known."""
 
     spec: gemm_kernel.GemmSpec
@@ -219,7 +229,6 @@ class _Windows:
 
     @property
     def form(self) -> object:
-        """All but the buffers' names (`plan.step.form_of`)."""
         return (self.spec, self.micro, self.geometry, forms_of(self.operands))
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
@@ -237,17 +246,29 @@ def rounded(target: Target, workspace: Workspace, source: str, dtype: DType, cou
         return [], source
     pairs = workspace.temporary(f"{source}%pairs", DType.BFLOAT16, (count + vnni_layout.LINE_WORDS * 2,))
     zero = zero_tap(workspace)
-    arguments = partial(_rounding, source, zero, pairs, count)
     step = Step(
-        vnni_layout.pack_strips_text(DType.FLOAT, 1, target), (source, zero), (pairs,), arguments,
+        vnni_layout.pack_strips_text(DType.FLOAT, 1, target), (source, zero), (pairs,), _RoundCall(source, zero, pairs, count),
         serial=Below(count, _SERIAL_NUMBERS), label=f"round {count}", shared=True, arithmetic="bfloat16",
     )  # fmt: skip
     return [step], pairs
 
 
-def _rounding(source: str, zero: str, pairs: str, count: Dim, size: Sizes, threads: int) -> Sequence[Argument]:
+@dataclass(frozen=True)
+class _RoundCall(KernelCall):
     """One row, of which each block is a share of work."""
-    return vnni_layout.pack_strips_args(Ref(source), Ref(pairs), 1, Rows(size(count), 0), Ref(zero), _ROUNDED_AT_ONCE)
+
+    source: str
+    zero: str
+    pairs: str
+    count: Dim
+
+    @property
+    def form(self) -> object:
+        return self.count
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        rows = Rows(size(self.count), 0)
+        return vnni_layout.pack_strips_args(Ref(self.source), Ref(self.pairs), 1, rows, Ref(self.zero), _ROUNDED_AT_ONCE)
 
 
 def in_pairs(weights: np.ndarray) -> np.ndarray:

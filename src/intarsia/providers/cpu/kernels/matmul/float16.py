@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspa
 from intarsia.providers.cpu.kernels.matmul import float16_kernel as halves
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.matmul.matmul_arguments import PackCall, PackedProduct, PartCall
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
 
 _LEAST_ROWS = 8  # fewer wait for the weights, which float32 sums of float16 weights read as fast
@@ -62,7 +62,7 @@ def half_steps(
     little = Below(m, 4 * tile.rows)
     steps = [
         Step(
-            halves.pack_halves_text(tile, target), (source,), (packed,), made.packing, serial=little, label=f"pack {m}x{k}",
+            halves.pack_halves_text(tile, target), (source,), (packed,), PackCall(made), serial=little, label=f"pack {m}x{k}",
             shared=True, arithmetic="float16",
         )
     ]  # fmt: skip
@@ -71,17 +71,17 @@ def half_steps(
         steps.append(
             Step(
                 halves.half_text(spec, target), (packed, b, *(o.name for o in operands), *between), (out, *between),
-                partial(made.arguments, part), scratch_nbytes=made.scratch_nbytes,
+                PartCall(made, part),
                 label=f"gemm {m}x{n}x{part[1]}" + (f" of {k}" if sums else ""),
                 serial=little if number else Below(m * n * k, SERIAL_PRODUCTS), calls=(micro,),
-                work=partial(shares, m * n * part[1]), arithmetic="float16", ahead=True,
+                work=shares(m * n * part[1]), arithmetic="float16", ahead=True,
             )
         )  # fmt: skip
     return steps
 
 
 @dataclass(frozen=True)
-class _HalfProduct:
+class _HalfProduct(PackedProduct):
     """The arguments of the steps of one product, once its sizes are known."""
 
     spec: GemmSpec
@@ -100,14 +100,13 @@ class _HalfProduct:
 
     @property
     def form(self) -> object:
-        """All but the buffers' names (`plan.step.form_of`)."""
         operands = forms_of(self.operands)
         return (self.spec, self.micro, bool(self.partial), self.m, self.k, self.n, operands)
 
-    def packing(self, size: Sizes, threads: int) -> Sequence[Argument]:
+    def packing(self, size: Sizes) -> Sequence[Argument]:
         return halves.pack_halves_args(Ref(self.source), 4 * self.k, Ref(self.packed), size(self.m), self.k, self.tile)
 
-    def arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
+    def part_arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
         micro, a = Code(self.micro), Ref(self.packed)
         return tiled.tiled_args(

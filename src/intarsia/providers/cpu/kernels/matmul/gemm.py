@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from intarsia.ep.capability import Support
@@ -74,9 +73,9 @@ class Gemm(MatMulSchedule):
         products = call.m * call.n * call.k * found.sizes[0] * found.sizes[1]
         return Step(
             gemm_kernel.kernel_text(spec, target), (node.reads[0], right, zero, *request.operand_names), (request.out,),
-            call.arguments, scratch_nbytes=call.scratch_nbytes, serial=Below(products, SERIAL_PRODUCTS),
+            call, serial=Below(products, SERIAL_PRODUCTS),
             label=f"gemm {call.m}x{call.n}x{call.k}", calls=micros, arithmetic=described(stored),
-            work=partial(shares, products) if claimed else None,
+            work=shares(products) if claimed else None,
             ahead=claimed and layout == "packed" and bool(packing_pays(node, request.env)),
         )  # fmt: skip
 

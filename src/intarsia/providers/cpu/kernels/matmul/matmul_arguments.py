@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, Ref, Sizes
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, KernelCall, Ref, ScratchCall, Sizes
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, forms_of
@@ -56,7 +57,7 @@ def merged_batches(lead_a: tuple[Dim, ...], lead_b: tuple[Dim, ...], rows: Dim) 
 
 
 @dataclass(frozen=True)
-class GemmCall:
+class GemmCall(ScratchCall):
     """The arguments of one call of the GEMM kernel, once its sizes are known."""
 
     spec: template.GemmSpec
@@ -75,7 +76,6 @@ class GemmCall:
 
     @property
     def form(self) -> object:
-        """All but the buffers' names (`plan.step.form_of`)."""
         operands = forms_of(self.operands)
         return (self.spec, self.micros, self.m, self.k, self.n, self.batches, operands, self.claimed)
 
@@ -100,9 +100,62 @@ class GemmCall:
         return threads * template.scratch_nbytes(self.spec, self.target, size(self.k))
 
 
+class PackedProduct(ABC):
+    """A product whose A is packed by one step, and multiplied by others, each a part of K: a frozen dataclass."""
+
+    @property
+    @abstractmethod
+    def form(self) -> object:
+        """As `KernelCall.form`, of all its steps."""
+
+    @abstractmethod
+    def packing(self, size: Sizes) -> Sequence[Argument]:
+        """The arguments of the step that packs."""
+
+    @abstractmethod
+    def part_arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
+        """The arguments of one that multiplies: `part` is the first of K, and how many."""
+
+    @abstractmethod
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        """Of one that multiplies."""
+
+
 @dataclass(frozen=True)
-class PackedACall:
-    """The arguments of the steps of one product with packed A, once its sizes are known."""
+class PackCall(KernelCall):
+    """Packs A."""
+
+    product: PackedProduct
+
+    @property
+    def form(self) -> object:
+        return type(self.product), self.product.form
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return self.product.packing(size)
+
+
+@dataclass(frozen=True)
+class PartCall(ScratchCall):
+    """Multiplies packed A by a part of B's rows."""
+
+    product: PackedProduct
+    part: tuple[int, int]
+
+    @property
+    def form(self) -> object:
+        return type(self.product), self.product.form, self.part
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return self.product.part_arguments(self.part, size, threads)
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return self.product.scratch_nbytes(size, threads)
+
+
+@dataclass(frozen=True)
+class PackedAProduct(PackedProduct):
+    """A product by the kernels of floats, of which A is packed where it has many rows."""
 
     spec: template.GemmSpec
     target: Target
@@ -124,16 +177,15 @@ class PackedACall:
 
     @property
     def form(self) -> object:
-        """All but the buffers' names (`plan.step.form_of`)."""
         operands = forms_of(self.operands)
         return (self.spec, self.micros, bool(self.partial), self.m, self.k, self.n, operands)
 
-    def packing(self, size: Sizes, threads: int) -> Sequence[Argument]:
+    def packing(self, size: Sizes) -> Sequence[Argument]:
         m = size(self.m)
         rows = m if tiled.packs(m, self.tile) else 0
         return pack_tiles_args(Ref(self.a[0]), self.k * self.tile.itemsize, Ref(self.a[1]), rows, self.k, self.tile)
 
-    def arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
+    def part_arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else self.tile.itemsize
         few, many = map(Code, self.micros)
         plain, packed = map(Ref, self.a)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from intarsia.graph.dims import Dim
-from intarsia.plan.step import Ref, Sizes
+from intarsia.plan.step import Ref, Shares
 from intarsia.providers.cpu.kernels.common.template import FusedOperand
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand
 
@@ -11,9 +11,9 @@ SERIAL_PRODUCTS = 100_000  # below this a second thread costs more than it saves
 SHARE_PRODUCTS = 400_000  # of a share of work (`plan.executor_abi`): five microseconds of one core
 
 
-def shares(products: Dim, size: Sizes) -> float:
-    """How many shares of work so many multiplications are."""
-    return size(products) / SHARE_PRODUCTS
+def shares(products: Dim) -> Shares:
+    """The work of so many multiplications."""
+    return Shares(products, SHARE_PRODUCTS)
 
 
 def fused_operand(o: FusedOperand, n: int, item: int, out_item: int, c_batch: tuple[int, int]) -> Operand:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from intarsia.ep.capability import Support
@@ -14,7 +13,7 @@ from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, Loweri
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import zero_tap
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
-from intarsia.providers.cpu.kernels.matmul.matmul_arguments import PackedACall
+from intarsia.providers.cpu.kernels.matmul.matmul_arguments import PackCall, PackedAProduct, PartCall
 from intarsia.providers.cpu.kernels.matmul.matmul_schedule import MatMulSchedule, estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, shares
 from intarsia.providers.cpu.kernels.matmul.pack_a import pack_tiles_text
@@ -77,13 +76,13 @@ class PackedA(MatMulSchedule):
         few_rows = micro_text(dtype, target, tile, stored, met_of(tile, None, n))
         micros = few_rows, tiled_micro_text(dtype, target, tile)
         few = Below(m, 4 * tile.rows)
-        made = PackedACall(
+        made = PackedAProduct(
             spec, target, (micros[0].symbol, micros[1].symbol), (node.reads[0], packed), right, request.out, zero, sums, m, k,
             n, request.operands,
         )  # fmt: skip
         steps = [
             Step(
-                pack_tiles_text(dtype, tile, target), (node.reads[0],), (packed,), made.packing, serial=few,
+                pack_tiles_text(dtype, tile, target), (node.reads[0],), (packed,), PackCall(made), serial=few,
                 label=f"pack {m}x{k}", shared=True,
             )
         ]  # fmt: skip
@@ -92,10 +91,10 @@ class PackedA(MatMulSchedule):
             reads = (node.reads[0], packed, right, zero, *request.operand_names, *between)
             steps.append(
                 Step(
-                    tiled.tiled_text(spec, target), reads, (request.out, *between), partial(made.arguments, part),
-                    scratch_nbytes=made.scratch_nbytes, label=f"gemm {m}x{n}x{part[1]}" + (f" of {k}" if sums else ""),
+                    tiled.tiled_text(spec, target), reads, (request.out, *between), PartCall(made, part),
+                    label=f"gemm {m}x{n}x{part[1]}" + (f" of {k}" if sums else ""),
                     serial=few if number else Below(m * n * k, SERIAL_PRODUCTS), calls=micros, arithmetic=described(stored),
-                    work=partial(shares, m * n * part[1]), ahead=True,
+                    work=shares(m * n * part[1]), ahead=True,
                 )
             )  # fmt: skip
         return steps

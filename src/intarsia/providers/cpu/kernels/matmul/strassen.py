@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -14,14 +13,14 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, product
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import CLAIMS, Argument, Below, Code, Ref, Sizes, Step
+from intarsia.plan.step import CLAIMS, Argument, Below, Code, KernelCall, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, tiled_rows
 from intarsia.providers.cpu.kernels.common.precision import described
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace, forms_of
 from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
-from intarsia.providers.cpu.kernels.conv.window_geometry import Geometry
+from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork, Geometry
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel, strassen_kernel
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.kernels.matmul.strassen_pieces import alike_panels, summing_micro_text
@@ -129,14 +128,14 @@ def strassen_step(
     made = _Product(spec, target, seven, source, packed, out, m, n, k, tuple(operands), skipped)
     return Step(
         strassen_kernel.kernel_text(spec, target), (source, packed, seven.table, seven.alike, *(o.name for o in operands)),
-        (out, seven.sums), made.arguments, serial=Below(m * n * k, SERIAL_PRODUCTS), calls=calls,
+        (out, seven.sums), made, serial=Below(m * n * k, SERIAL_PRODUCTS), calls=calls,
         label=f"gemm {m}x{n}x{k} (Strassen{'' if isinstance(m, int) else ' where rows are many'})",
-        arithmetic=described(spec.stored), work=partial(shares, m * n * k), ahead=True,
+        arithmetic=described(spec.stored), work=shares(m * n * k), ahead=True,
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class _Product:
+class _Product(KernelCall):
     """The step's arguments, once sizes are known."""
 
     spec: gemm_kernel.GemmSpec
@@ -153,7 +152,6 @@ class _Product:
 
     @property
     def form(self) -> object:
-        """All but the buffers' names (`plan.step.form_of`)."""
         return (self.spec, self.seven.form, self.m, self.n, self.k, forms_of(self.operands), self.skipped)
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
@@ -168,12 +166,15 @@ class _Product:
 class SevenCall(ConvolutionCall):
     """The arguments of a pointwise convolution, which is a product of pixels by filters."""
 
-    seven: Seven | None = None
+    seven: Seven = field(kw_only=True)
+
+    @property
+    def form(self) -> object:
+        return super().form, self.seven.form
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        shape, seven = self.geometry.at(size), self.seven
-        assert seven is not None
-        return seven.arguments(
+        shape = self.geometry.at(size)
+        return self.seven.arguments(
             self.spec, self.target, (shape.batch * math.prod(shape.output), shape.filters, shape.channels), threads, self._x(),
             Ref(self.weights), self._y(), (self.x_place.pixel_nbytes or None, self.y_place.pixel_nbytes or None),
             self._given(shape, self.spec.dtype),
@@ -193,5 +194,5 @@ def pointwise_step(
     call = SevenCall(geometry, spec, target, source, packed, out, tuple(operands), seven.micro, seven=seven)
     return Step(
         strassen_kernel.kernel_text(spec, target), (source, packed, seven.table, seven.alike, *(o.name for o in operands)),
-        (out, seven.sums), call.arguments, calls=calls, label=f"{label} (Strassen)", work=geometry.shares,
+        (out, seven.sums), call, calls=calls, label=f"{label} (Strassen)", work=ConvWork(geometry),
     )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +13,7 @@ from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.argument_tables import Spread, Table
-from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Shares, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.pack_b import in_16_bits
@@ -24,7 +23,8 @@ from intarsia.providers.cpu.kernels.common.units import WORDS_IN_TIME
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul import vnni_layout
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
-from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
+from intarsia.providers.cpu.kernels.matmul.matmul_arguments import PackCall, PackedProduct, PartCall
+from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, SHARE_PRODUCTS, fused_operand
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import strip_rows, word_micro_text, word_text, word_tile
 from intarsia.providers.cpu.kernels.matmul.vnni_layout import Rows
 
@@ -39,7 +39,8 @@ _LEAST_COLUMNS, _LEAST_DEPTH = 64, 32  # rounding and packing a row costs what s
 class Left:
     """A: its buffer, of FLOAT (rounded to bfloat16), UINT8 or INT8; its rows, and how they lie once sizes are known.
 
-    `runs` and `length`: as of `kernels.matmul.vnni_layout`.
+    `runs` and `length`: as of `kernels.matmul.vnni_layout`. `windows`: the convolution whose windows the rows are;
+    None: rows lie one behind the other.
     """
 
     source: str
@@ -47,11 +48,11 @@ class Left:
     m: Dim
     length: int
     runs: int = 1
-    rows: Callable[[Sizes], Rows] | None = None
+    windows: Geometry | None = None
 
     def at(self, size: Sizes) -> Rows:
-        if self.rows is not None:
-            return self.rows(size)
+        if self.windows is not None:
+            return _window_rows(self.windows, self.dtype, size)
         return Rows(self.length, self.length * itemsize(self.dtype))
 
     @property
@@ -126,7 +127,7 @@ def window_steps(
             return None
         right = halves
     before, source = bordered()
-    left = Left(source, dtype, m, length, runs, partial(_window_rows, geometry, dtype))
+    left = Left(source, dtype, m, length, runs, geometry)
     steps = word_steps(
         target, workspace, epilogue, operands, out, unit=unit, left=left, weights=weights, right=right, key=f"w{key}"
     )
@@ -160,13 +161,13 @@ def word_steps(
     sums_dtype = DType.FLOAT if floats else DType.INT32
     spec = GemmSpec(sums_dtype, "packed", epilogue, tile=tile, unit=unit)
     b = workspace.add(weights, f"words{tile.width}{key}", lambda: vnni_layout.pack_words(right, tile))
-    rows = "" if left.rows is None else f"{out}%"
+    rows = "" if left.windows is None else f"{out}%"
     packed = workspace.temporary(f"{left.source}%{rows}strips{strip}{unit}", DType.INT32, (m + strip - 1, k))
     parts, sums = tiled.parts(k, tile, unit), ""
     if len(parts) > 1:
         sums = workspace.temporary(f"{out}%sums", sums_dtype, (tiled.partial_elements(m, n, tile),))
     micro = word_micro_text(left.dtype, tile, unit, target)
-    zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64)) if left.rows is None else ""
+    zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64)) if left.windows is None else ""
     made = _WordProduct(spec, target, micro.symbol, left, packed, b, out, sums, n, tuple(operands), zero)
     little, rate = Below(m, 4 * tile.rows), WORDS_IN_TIME[unit]
     between, arithmetic = (sums,) if sums else (), described_unit(unit, left.dtype)
@@ -176,7 +177,7 @@ def word_steps(
     steps = [
         Step(
             vnni_layout.pack_strips_text(left.dtype, strip, target), (left.source, *([zero] if zero else [])), (packed,),
-            made.packing, serial=little, label=f"pack {m}x{depth}{by}", shared=left.rows is None,
+            PackCall(made), serial=little, label=f"pack {m}x{depth}{by}", shared=left.windows is None,
             arithmetic="bfloat16" if floats else "",
         )
     ]  # fmt: skip
@@ -185,21 +186,17 @@ def word_steps(
         steps.append(
             Step(
                 word_text(spec, target), (packed, b, *(o.name for o in operands), *between), (out, *between),
-                partial(made.arguments, part), scratch_nbytes=made.scratch_nbytes,
+                PartCall(made, part),
                 label=f"{label}{numbers}" + (f" of {depth}" if sums else "") + by,
                 serial=little if number else Below(m * n * k, SERIAL_PRODUCTS * rate), calls=(micro,),
-                work=partial(_shares, m * n * part[1], rate), arithmetic=arithmetic, ahead=True,
+                work=Shares(m * n * part[1], SHARE_PRODUCTS * rate), arithmetic=arithmetic, ahead=True,
             )
         )  # fmt: skip
     return steps
 
 
-def _shares(words: Dim, rate: int, size: Sizes) -> float:
-    return shares(words, size) / rate
-
-
 @dataclass(frozen=True)
-class _WordProduct:
+class _WordProduct(PackedProduct):
     """The arguments of the steps of one product, once its sizes are known."""
 
     spec: GemmSpec
@@ -216,12 +213,11 @@ class _WordProduct:
 
     @property
     def form(self) -> object:
-        """All but the buffers' names (`plan.step.form_of`)."""
         left, operands = self.left, forms_of(self.operands)
-        shape = (left.dtype, left.m, left.length, left.runs, left.rows)
+        shape = (left.dtype, left.m, left.length, left.runs, left.windows)
         return (self.spec, self.micro, bool(self.partial), shape, self.n, operands)
 
-    def packing(self, size: Sizes, threads: int) -> Sequence[Argument]:
+    def packing(self, size: Sizes) -> Sequence[Argument]:
         tile = self.spec.tile
         assert tile is not None
         rows, k, unit = self.left.at(size), self.left.words, self.spec.unit
@@ -232,7 +228,7 @@ class _WordProduct:
             tiled.block_steps(k, tile, unit),
         )  # fmt: skip
 
-    def arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
+    def part_arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
         micro, a = Code(self.micro), Ref(self.packed)
         return tiled.tiled_args(

@@ -9,7 +9,7 @@ from intarsia.ep.capability import Support
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule
-from intarsia.providers.cpu.kernels.matmul_nbits.matmul_nbits_arguments import OfRows
+from intarsia.providers.cpu.kernels.matmul_nbits.matmul_nbits_arguments import OfRowsCall
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.matmul.matmul import MatMul
@@ -37,4 +37,4 @@ class ManyRows(BlockSchedule):
         if isinstance(rows, int):
             return []
         steps = self.few.steps(node, request)
-        return [replace(step, arguments=OfRows(step.arguments, rows, least, many=False)) for step in steps]
+        return [replace(step, given=OfRowsCall(step.call, rows, least, many=False)) for step in steps]

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Arguments, Code, Ref, Sizes, form_of
+from intarsia.plan.step import CLAIMS, SCRATCH, AlteredCall, Argument, Code, KernelCall, Ref, Shares, Sizes
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, forms_of
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
-from intarsia.providers.cpu.kernels.matmul.matmul_steps import fused_operand, shares
+from intarsia.providers.cpu.kernels.matmul.matmul_arguments import PackedProduct
+from intarsia.providers.cpu.kernels.matmul.matmul_steps import SHARE_PRODUCTS, fused_operand
 from intarsia.providers.cpu.kernels.matmul.pack_a import pack_tiles_args
 from intarsia.providers.cpu.kernels.matmul_nbits import block_quant_int8, block_quant_packed_a
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat
@@ -24,29 +25,27 @@ _NO_ROWS = gemm_kernel.ARGUMENTS["tiles"]
 
 
 @dataclass(frozen=True)
-class OfRows:
-    """The arguments of a GEMM kernel's step that does nothing unless there are `least` rows (`many`), or fewer."""
+class OfRowsCall(AlteredCall):
+    """The call of a GEMM kernel's step that does nothing unless there are `least` rows (`many`), or fewer."""
 
-    arguments: Arguments
     rows: Dim
     least: int
     many: bool
 
     @property
     def form(self) -> object:
-        """All but the buffers' names (`plan.step.form_of`)."""
-        return (form_of(self.arguments), self.rows, self.least, self.many)
+        return (type(self.call), self.call.form, self.rows, self.least, self.many)
 
-    def __call__(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        found = list(self.arguments(size, threads))
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        found = list(self.call.arguments(size, threads))
         if (size(self.rows) >= self.least) != self.many:
             found[_NO_ROWS] = 0
         return found
 
 
 @dataclass(frozen=True)
-class TiledBlocksCall:
-    """The arguments of the steps of one product of many rows of float32; nothing to do for few.
+class TiledBlocks(PackedProduct):
+    """One product of many rows of float32; nothing to do for few.
 
     Attributes:
         source, packed: A, and where its tiles are packed; the same buffer where these lie.
@@ -70,7 +69,6 @@ class TiledBlocksCall:
 
     @property
     def form(self) -> object:
-        """All but the buffers' names (`plan.step.form_of`)."""
         operands = forms_of(self.operands)
         return (self.spec, self.blocks, self.micro, bool(self.partial), self.m, self.k, self.n, operands)
 
@@ -83,10 +81,10 @@ class TiledBlocksCall:
         m = size(self.m)
         return m if m >= block_quant_packed_a.least_rows(self.tile, self.target) else 0
 
-    def packing(self, size: Sizes, threads: int) -> Sequence[Argument]:
+    def packing(self, size: Sizes) -> Sequence[Argument]:
         return pack_tiles_args(Ref(self.source), 4 * self.k, Ref(self.packed), self._rows(size), self.k, self.tile)
 
-    def arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
+    def part_arguments(self, part: tuple[int, int], size: Sizes, threads: int) -> Sequence[Argument]:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
         m, micro, a = self._rows(size), Code(self.micro), Ref(self.packed)
         args = tiled.tiled_args(
@@ -101,24 +99,41 @@ class TiledBlocksCall:
         return threads * block_quant_packed_a.scratch_nbytes(self.spec, self.blocks, self.target, self._rows(size), self.k)
 
 
-def byte_shares(products: Dim, size: Sizes) -> float:
-    """How many shares of work so many multiplications of bytes are."""
-    return shares(products, size) / BYTES_IN_TIME
+def byte_shares(products: Dim) -> Shares:
+    """The work of so many multiplications of bytes."""
+    return Shares(products, SHARE_PRODUCTS * BYTES_IN_TIME)
 
 
 @dataclass(frozen=True)
-class ByteBlocksCall:
-    """The arguments of the steps of one product of rows that become bytes.
+class QuantizeCall(KernelCall):
+    """Makes `numbers`, bytes, of A's rows of `k`, and `scales` of their blocks."""
+
+    source: str
+    numbers: str
+    scales: str
+    m: Dim
+    k: int
+
+    @property
+    def form(self) -> object:
+        return self.m, self.k
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [Ref(self.source), Ref(self.numbers), Ref(self.scales), size(self.m), self.k]
+
+
+@dataclass(frozen=True)
+class ByteBlocksCall(KernelCall):
+    """The product of rows that became bytes.
 
     Attributes:
-        source, numbers, scales: A, its bytes, and the scales of their blocks.
+        numbers, scales: A's bytes, and the scales of their blocks.
     """
 
     spec: GemmSpec
     blocks: BlockFormat
     target: Target
     micro: str
-    source: str
     numbers: str
     scales: str
     b: str
@@ -130,12 +145,8 @@ class ByteBlocksCall:
 
     @property
     def form(self) -> object:
-        """All but the buffers' names (`plan.step.form_of`)."""
         operands = forms_of(self.operands)
         return (self.spec, self.blocks, self.micro, self.m, self.k, self.n, operands)
-
-    def quantizing(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        return [Ref(self.source), Ref(self.numbers), Ref(self.scales), size(self.m), self.k]
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4

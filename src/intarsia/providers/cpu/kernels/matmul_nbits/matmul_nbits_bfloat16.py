@@ -7,7 +7,6 @@ Panels of B are unpacked to float32 in a thread's scratch and rounded to pairs, 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from intarsia.ep.capability import Support
@@ -24,7 +23,7 @@ from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, 
 from intarsia.providers.cpu.kernels.matmul.vnni import pays
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import pair_rows_text
 from intarsia.providers.cpu.kernels.matmul_nbits.block_schedule import ManyRows
-from intarsia.providers.cpu.kernels.matmul_nbits.matmul_nbits_arguments import OfRows
+from intarsia.providers.cpu.kernels.matmul_nbits.matmul_nbits_arguments import OfRowsCall
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.matmul_nbits.matmul_nbits import BlockMatMul
@@ -67,8 +66,8 @@ class Bfloat16ManyRows(ManyRows):
         call = PairProduct(spec, target, micro.symbol, a, right, request.out, zero, m, n, k // 2, request.operands)
         step = Step(
             gemm_kernel.kernel_text(spec, target), (a, right, zero, *request.operand_names), (request.out,),
-            OfRows(call.arguments, m, _LEAST_ROWS, many=True), scratch_nbytes=call.scratch_nbytes,
+            OfRowsCall(call, m, _LEAST_ROWS, many=True),
             serial=Below(m * n * k, SERIAL_PRODUCTS), label=f"gemm {m}x{n}x{k}", calls=(micro,),
-            work=partial(shares, m * n * (k // 2)), arithmetic=SAID, ahead=True,
+            work=shares(m * n * (k // 2)), arithmetic=SAID, ahead=True,
         )  # fmt: skip
         return [*self.steps_of_few(node, request, _LEAST_ROWS), *before, step]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,12 +15,13 @@ from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micr
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.matmul.matmul_arguments import PackCall, PartCall
 from intarsia.providers.cpu.kernels.matmul.matmul_schedule import estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, shares
 from intarsia.providers.cpu.kernels.matmul.pack_a import pack_tiles_text
 from intarsia.providers.cpu.kernels.matmul_nbits import block_quant_packed_a
 from intarsia.providers.cpu.kernels.matmul_nbits.block_schedule import ManyRows
-from intarsia.providers.cpu.kernels.matmul_nbits.matmul_nbits_arguments import TiledBlocksCall
+from intarsia.providers.cpu.kernels.matmul_nbits.matmul_nbits_arguments import TiledBlocks
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.matmul_nbits.matmul_nbits import BlockMatMul
@@ -74,23 +74,23 @@ class UnpackedBlocks(ManyRows):
             sums = workspace.temporary(f"{request.out}%sums", DType.FLOAT, (tiled.partial_elements(m, n, tile),))
         rows_micro = micro_text(DType.FLOAT, target, tile, met=met_of(tile, m, n))
         micro = rows_micro if self.in_place else tiled_micro_text(DType.FLOAT, target, tile)
-        call = TiledBlocksCall(
+        product = TiledBlocks(
             spec, node.form, target, micro.symbol, source, packed, right, request.out, zero, sums, m, k, n, request.operands
         )
         steps = [] if self.in_place else [
             Step(
-                pack_tiles_text(DType.FLOAT, tile, target), (source,), (packed,), call.packing, serial=Below(m, 4 * tile.rows),
-                label=f"pack {m}x{k}", shared=True,
+                pack_tiles_text(DType.FLOAT, tile, target), (source,), (packed,), PackCall(product),
+                serial=Below(m, 4 * tile.rows), label=f"pack {m}x{k}", shared=True,
             )
         ]  # fmt: skip
         between = (sums,) if sums else ()
         steps += [
             Step(
                 block_quant_packed_a.block_tiled_text(spec, node.form, target),
-                (packed, right, zero, *request.operand_names, *between), (request.out, *between), partial(call.arguments, part),
-                scratch_nbytes=call.scratch_nbytes, label=f"gemm {m}x{n}x{part[1]}" + (f" of {k}" if sums else ""),
+                (packed, right, zero, *request.operand_names, *between), (request.out, *between), PartCall(product, part),
+                label=f"gemm {m}x{n}x{part[1]}" + (f" of {k}" if sums else ""),
                 serial=Below(m * n * k, SERIAL_PRODUCTS) if self.in_place else Below(m, 4 * tile.rows), calls=(micro,),
-                work=partial(shares, m * n * part[1]), ahead=True,
+                work=shares(m * n * part[1]), ahead=True,
             )
             for part in parts
         ]  # fmt: skip

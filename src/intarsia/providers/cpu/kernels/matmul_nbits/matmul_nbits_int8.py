@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from intarsia.ep.capability import Support
@@ -15,7 +14,12 @@ from intarsia.providers.cpu.kernels.matmul.matmul_schedule import estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS
 from intarsia.providers.cpu.kernels.matmul_nbits import block_quant_int8
 from intarsia.providers.cpu.kernels.matmul_nbits.block_schedule import BlockSchedule
-from intarsia.providers.cpu.kernels.matmul_nbits.matmul_nbits_arguments import BYTES_IN_TIME, ByteBlocksCall, byte_shares
+from intarsia.providers.cpu.kernels.matmul_nbits.matmul_nbits_arguments import (
+    BYTES_IN_TIME,
+    ByteBlocksCall,
+    QuantizeCall,
+    byte_shares,
+)
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.matmul_nbits.matmul_nbits import BlockMatMul
@@ -49,18 +53,19 @@ class Int8Rows(BlockSchedule):
         scales = workspace.temporary(f"{source}%scales{form.size}_{middle}", DType.FLOAT, (rows, 2 * blocks))
         micro = block_quant_int8.block_micro_text(form, target)
         call = ByteBlocksCall(
-            spec, form, target, micro.symbol, source, numbers, scales, right, request.out, rows, depth, columns, operands
+            spec, form, target, micro.symbol, numbers, scales, right, request.out, rows, depth, columns, operands
         )
         products = rows * columns * depth
         return [
             Step(
-                block_quant_int8.quantize_rows_text(form, target), (source,), (numbers, scales), call.quantizing,
-                serial=Below(rows * depth, _SERIAL_ELEMENTS), label=f"quantize {rows}x{depth}", shared=True, arithmetic="int8",
+                block_quant_int8.quantize_rows_text(form, target), (source,), (numbers, scales),
+                QuantizeCall(source, numbers, scales, rows, depth), serial=Below(rows * depth, _SERIAL_ELEMENTS),
+                label=f"quantize {rows}x{depth}", shared=True, arithmetic="int8",
             ),
             Step(
                 block_quant_int8.block_text(spec, target), (numbers, scales, right, *request.operand_names), (request.out,),
-                call.arguments, serial=Below(products, SERIAL_PRODUCTS * BYTES_IN_TIME),
-                label=f"gemm {rows}x{columns}x{depth}", calls=(micro,), work=partial(byte_shares, products), arithmetic="int8",
+                call, serial=Below(products, SERIAL_PRODUCTS * BYTES_IN_TIME),
+                label=f"gemm {rows}x{columns}x{depth}", calls=(micro,), work=byte_shares(products), arithmetic="int8",
                 ahead=True,
             ),
         ]  # fmt: skip

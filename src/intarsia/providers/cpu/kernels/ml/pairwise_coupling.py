@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from functools import partial
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
@@ -12,7 +11,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
-from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
+from intarsia.plan.step import SCRATCH, Argument, Below, Ref, ScratchCall, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.ml import pairwise_coupling_kernel as template
@@ -40,20 +39,26 @@ class PairProbabilities(Template):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        return [
-            Step(
-                template.kernel_text(target), self.reads, (out,), self._arguments, serial=self._serial(),
-                scratch_nbytes=partial(_scratch_nbytes, template.scratch_nbytes(self.classes, target)),
-                label="probabilities of pairs",
-            )
-        ]  # fmt: skip
-
-    def _serial(self) -> Below:
-        return Below(self.rows, max(1, _SERIAL_WORK // self.classes**2))
-
-    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        return [*(Ref(n) for n in self.reads), Ref(self.outputs[0]), Ref(SCRATCH), size(self.rows), self.classes]
+        call = PairsCall((*self.reads, out), self.rows, self.classes, template.scratch_nbytes(self.classes, target))
+        serial = Below(self.rows, max(1, _SERIAL_WORK // self.classes**2))
+        return [Step(template.kernel_text(target), self.reads, (out,), call, serial=serial, label="probabilities of pairs")]
 
 
-def _scratch_nbytes(nbytes: int, size: Sizes, threads: int) -> int:
-    return threads * nbytes
+@dataclass(frozen=True)
+class PairsCall(ScratchCall):
+    """A thread has `thread_nbytes` of scratch memory."""
+
+    buffers: tuple[str, ...]
+    rows: Dim
+    classes: int
+    thread_nbytes: int
+
+    @property
+    def form(self) -> object:
+        return self.rows, self.classes, self.thread_nbytes
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [*map(Ref, self.buffers), Ref(SCRATCH), size(self.rows), self.classes]
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * self.thread_nbytes

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.errors import NodeFailed
-from intarsia.graph.dims import numbers_of
+from intarsia.graph.dims import Dim, numbers_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.ml.native import check_features
-from intarsia.plan.step import SCRATCH, Argument, Ref, Sizes, Step
+from intarsia.plan.step import ALWAYS, SCRATCH, Argument, Below, KernelCall, Ref, ScratchCall, Sizes, Step
 from intarsia.primitives import lang as k
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
@@ -39,20 +39,20 @@ class TreeSums(Template):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        attributes, parts = self.node.attributes, self._chunks()
-        form = template.Form(self._type(0).dtype, attributes["votes"], self._type(4).dtype, attributes["aggregate"])
+        attributes, call = self.node.attributes, self._call(out)
+        form = template.Form(call.dtype, attributes["votes"], self._type(4).dtype, attributes["aggregate"])
         writes: tuple[str, ...] = (out,)
-        if parts > 1:
-            writes = (out, workspace.temporary(self._partial, DType.DOUBLE, (_PARTIAL,)))
+        if call.chunks > 1:
+            writes = (out, workspace.temporary(call.partial, DType.DOUBLE, (_PARTIAL,)))
         steps = [
             Step(
-                template.kernel_text(form, target), self.reads, writes, self._arguments, scratch_nbytes=self._scratch_nbytes,
-                serial=self._serial, label="trees", chosen=self.reads,
+                template.kernel_text(form, target), self.reads, writes, call, serial=call.serial, label="trees",
+                chosen=self.reads,
             )
         ]  # fmt: skip
-        if parts > 1:
+        if call.chunks > 1:
             combine = template.combine_text(attributes["aggregate"], target)
-            steps.append(Step(combine, writes, (out,), self._combine_arguments, serial=_always, label="trees, parts together"))
+            steps.append(Step(combine, writes, (out,), CombineCall(call), serial=ALWAYS, label="trees, parts together"))
         return steps
 
     def _type(self, i: int) -> TensorType:
@@ -60,68 +60,101 @@ class TreeSums(Template):
         assert kind is not None
         return kind
 
-    @property
-    def _partial(self) -> str:
-        return f"{self.outputs[0]}%parts"
-
     def _ints(self, i: int) -> tuple[int, ...]:
         """The shape of a constant."""
         return numbers_of(self._type(i).shape or ())
 
-    def _trees(self) -> int:
-        return self._ints(2)[0]
+    def _call(self, out: str) -> TreesCall:
+        x, attributes = self._type(0), self.node.attributes
+        assert x.shape is not None
+        return TreesCall(
+            self.reads, out, f"{out}%parts", x.shape[0] if len(x.shape) == 2 else 1, x.shape[-1], x.dtype, self._ints(2)[0],
+            int(attributes["scores"]), self._ints(3)[0], int(attributes["steps"]), int(attributes["features"]),
+            f"node {self.node.name!r} ({self.node.qualified_op})",
+        )  # fmt: skip
 
-    def _chunks(self) -> int:
-        return max(1, -(-self._trees() // template.CHUNK))
 
-    def _rows(self, size: Sizes) -> int:
-        shape = self._type(0).shape or ()
-        return size(shape[0]) if len(shape) == 2 else 1
+@dataclass(frozen=True)
+class TreesCall(ScratchCall):
+    """The descent of all rows through all trees.
 
-    def _serial(self, size: Sizes) -> bool:
-        return self._rows(size) * int(self.node.attributes["steps"]) < _SERIAL_STEPS
+    Attributes:
+        reads: x, nodes, trees, columns, weights, first, targets.
+        partial: sums of parts of the forest, where rows alone do not keep the threads busy.
+        rows: of x; `have`: features that a row has.
+        steps: nodes that a row passes, `features`: that the trees ask for.
+        where: the node, for messages.
+    """
 
-    def _parts(self, size: Sizes, threads: int) -> int:
+    reads: tuple[str, ...]
+    y: str
+    partial: str
+    rows: Dim
+    have: Dim
+    dtype: DType
+    trees: int
+    scores: int
+    columns: int
+    steps: int
+    features: int
+    where: str
+
+    @property
+    def form(self) -> object:
+        known = (self.dtype, self.trees, self.scores, self.columns, self.steps, self.features, self.where)
+        return (self.rows, self.have, *known)
+
+    @property
+    def chunks(self) -> int:
+        return max(1, -(-self.trees // template.CHUNK))
+
+    @property
+    def serial(self) -> Below:
+        return Below(self.rows * self.steps, _SERIAL_STEPS)
+
+    def parts(self, size: Sizes, threads: int) -> int:
         """1, or the number of chunks of trees where rows alone do not keep the threads busy."""
-        rows, chunks = self._rows(size), self._chunks()
-        few = rows < threads * template.LANES and chunks * rows * int(self.node.attributes["scores"]) <= _PARTIAL
-        return chunks if threads > 1 and few and not self._serial(size) else 1
+        rows = size(self.rows)
+        few = rows < threads * template.LANES and self.chunks * rows * self.scores <= _PARTIAL
+        return self.chunks if threads > 1 and few and not self.serial(size) else 1
 
     def _block(self, size: Sizes, threads: int) -> int:
         """Rows whose keys and sums fit the cache, and that leave every thread something to do."""
-        scores, columns = int(self.node.attributes["scores"]), self._ints(3)[0]
-        row_nbytes = columns * self._type(0).dtype.bits // 8 + scores * 8
-        share = -(-self._rows(size) // (1 if self._serial(size) else _SHARES * threads))
+        row_nbytes = self.columns * self.dtype.bits // 8 + self.scores * 8
+        share = -(-size(self.rows) // (1 if self.serial(size) else _SHARES * threads))
         rows = max(1, min(_SCRATCH_NBYTES // max(row_nbytes, 1), _MAX_BLOCK, share))
         return -(-rows // template.LANES) * template.LANES
 
     def _scratch(self, size: Sizes, threads: int) -> tuple[int, int]:
-        scores = int(self.node.attributes["scores"])
-        return template.scratch_places(self._type(0).dtype, self._ints(3)[0], scores, self._block(size, threads))
+        return template.scratch_places(self.dtype, self.columns, self.scores, self._block(size, threads))
 
-    def _scratch_nbytes(self, size: Sizes, threads: int) -> int:
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
         return threads * self._scratch(size, threads)[1]
 
-    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        attributes, x = self.node.attributes, self._type(0)
-        assert x.shape is not None
-        have = size(x.shape[-1])
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        have = size(self.have)
         try:
-            check_features(have, int(attributes["features"]))
+            check_features(have, self.features)
         except k.DefinitionError as error:
-            raise NodeFailed(f"node {self.node.name!r} ({self.node.qualified_op}): {error}") from None
-        parts, (accumulators, stride) = self._parts(size, threads), self._scratch(size, threads)
-        data, nodes, trees, columns, weights, first, targets = (Ref(name) for name in self.reads)
+            raise NodeFailed(f"{self.where}: {error}") from None
+        parts, (accumulators, stride) = self.parts(size, threads), self._scratch(size, threads)
         return [
-            data, nodes, trees, columns, weights, first, targets, Ref(self.outputs[0] if parts == 1 else self._partial),
-            Ref(SCRATCH), self._rows(size), have * x.dtype.bits // 8, self._trees(), int(attributes["scores"]),
-            self._ints(3)[0], self._block(size, threads), parts, stride, accumulators,
+            *map(Ref, self.reads), Ref(self.y if parts == 1 else self.partial), Ref(SCRATCH), size(self.rows),
+            have * self.dtype.bits // 8, self.trees, self.scores, self.columns, self._block(size, threads), parts, stride,
+            accumulators,
         ]  # fmt: skip
 
-    def _combine_arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        count = self._rows(size) * int(self.node.attributes["scores"])
-        return [Ref(self._partial), Ref(self.outputs[0]), count, self._parts(size, threads)]
 
+@dataclass(frozen=True)
+class CombineCall(KernelCall):
+    """The sums of the forest's parts, put together."""
 
-def _always(size: Sizes) -> bool:
-    return True
+    trees: TreesCall
+
+    @property
+    def form(self) -> object:
+        return self.trees.form
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        trees = self.trees
+        return [Ref(trees.partial), Ref(trees.y), size(trees.rows) * trees.scores, trees.parts(size, threads)]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from intarsia.codegen.llvm.target import Target, streamed_nbytes
 from intarsia.codegen.loops.collapse_axes import collapse
 from intarsia.codegen.loops.element_values import stripped
-from intarsia.graph.dims import Dim, product
-from intarsia.plan.step import Below, BuffersAndSizes, Sizes, Step
+from intarsia.graph.dims import product
+from intarsia.plan.step import Below, BuffersAndSizes, Shares, Step
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.nontemporal_copy import joined_text, passes_caches
 
@@ -33,10 +31,6 @@ def joined_step(root: Tensor, out: str, target: Target, label: str, results: int
     widths = tuple(a.shape[-1] * itemsize for a in flat.args)
     sizes = (product(flat.shape[:-1]), elements * itemsize, streamed_nbytes(results), *widths)
     return Step(
-        joined_text(target, len(names)), names, (out,), BuffersAndSizes((*names, out), sizes).arguments,
-        serial=Below(elements, _SERIAL_ELEMENTS), label=label, work=partial(_shares, elements),
+        joined_text(target, len(names)), names, (out,), BuffersAndSizes((*names, out), sizes),
+        serial=Below(elements, _SERIAL_ELEMENTS), label=label, work=Shares(elements, _SERIAL_ELEMENTS // 2),
     )  # fmt: skip
-
-
-def _shares(elements: Dim, size: Sizes) -> float:
-    return 2 * size(elements) / _SERIAL_ELEMENTS

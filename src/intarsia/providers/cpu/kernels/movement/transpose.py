@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from intarsia.codegen.elementwise.emitter import SUPPORTED_DTYPES
@@ -13,7 +12,7 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Shape, product
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
+from intarsia.plan.step import Argument, Below, KernelCall, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.movement import interleave_kernel
@@ -77,33 +76,51 @@ class Transpose(Template):
         itemsize, source = x.dtype.numpy.itemsize, self.reads[0]
         if self.few is not None:
             text = interleave_kernel.kernel_text(self.few, target)
-            arguments = partial(_few_arguments, self.few, x.shape, self.perm, self.how, source, out)
+            call: KernelCall = InterleaveCall(source, out, x.shape, self.perm, self.how, self.few)
         else:
             text = template.kernel_text(itemsize, target)
-            arguments = partial(_arguments, target, itemsize, x.shape, self.perm, self.how, source, out)
+            call = TransposeCall(source, out, x.shape, self.perm, self.how, target, itemsize)
         return [
             Step(
-                text, (source,), (out,), arguments,
+                text, (source,), (out,), call,
                 serial=Below(product(x.shape), 2 * _LEAST_ELEMENTS), label=f"transpose {list(self.perm)}",
             )
         ]  # fmt: skip
 
 
-def _arguments(
-    target: Target, itemsize: int, shape: Shape, perm: tuple[int, ...], how: Moved, x: str, y: str, size: Sizes, threads: int
-) -> Sequence[Argument]:
-    sizes = [size(d) for d in shape]
-    return template.transpose_args(target, itemsize, sizes, perm, how, x=Ref(x), y=Ref(y))
+@dataclass(frozen=True)
+class _Moving(KernelCall):
+    """What both kernels are called with. `shape`: of x."""
+
+    x: str
+    y: str
+    shape: Shape
+    perm: tuple[int, ...]
+    how: Moved
 
 
-def _few_arguments(
-    spec: interleave_kernel.Interleave,
-    shape: Shape,
-    perm: tuple[int, ...],
-    how: Moved,
-    x: str,
-    y: str,
-    size: Sizes,
-    threads: int,
-) -> Sequence[Argument]:
-    return interleave_kernel.interleave_args(spec, [size(d) for d in shape], perm, how, x=Ref(x), y=Ref(y))
+@dataclass(frozen=True)
+class TransposeCall(_Moving):
+    target: Target
+    itemsize: int
+
+    @property
+    def form(self) -> object:
+        return self.shape, self.perm, self.how, self.target, self.itemsize
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        sizes = [size(d) for d in self.shape]
+        return template.transpose_args(self.target, self.itemsize, sizes, self.perm, self.how, x=Ref(self.x), y=Ref(self.y))
+
+
+@dataclass(frozen=True)
+class InterleaveCall(_Moving):
+    spec: interleave_kernel.Interleave
+
+    @property
+    def form(self) -> object:
+        return self.shape, self.perm, self.how, self.spec
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        sizes = [size(d) for d in self.shape]
+        return interleave_kernel.interleave_args(self.spec, sizes, self.perm, self.how, x=Ref(self.x), y=Ref(self.y))

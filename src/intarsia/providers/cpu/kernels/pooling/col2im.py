@@ -11,7 +11,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.nn.sliding_windows import place_windows
-from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
+from intarsia.plan.step import Argument, Below, KernelCall, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.pooling import col2im_kernel as template
@@ -50,14 +50,26 @@ class Col2Im(Template):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
         x = self.types[0]
-        assert x is not None and x.shape is not None
+        assert x is not None and x.shape is not None and self.output.shape is not None
         kernel = template.kernel_text(len(self.axes), x.dtype, target)
         serial = Below(product(x.shape), _SERIAL_ELEMENTS)
-        return [Step(kernel, self.reads, (out,), self._arguments, serial=serial, label="col2im")]
+        call = Col2ImCall(self.reads[0], out, product(self.output.shape[:2]), self.axes)
+        return [Step(kernel, self.reads, (out,), call, serial=serial, label="col2im")]
 
-    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        assert self.output.shape is not None
-        units = size(product(self.output.shape[:2]))
+
+@dataclass(frozen=True)
+class Col2ImCall(KernelCall):
+    """`units`: images by channels."""
+
+    x: str
+    y: str
+    units: Dim
+    axes: tuple[_Axis, ...]
+
+    @property
+    def form(self) -> object:
+        return self.units, self.axes
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         axes = [template.Axis(*(size(d) for d in axis)) for axis in self.axes]
-        x, y = Ref(self.reads[0]), Ref(self.node.outputs[0])
-        return template.col2im_args(x, y, units=units, axes=axes)
+        return template.col2im_args(Ref(self.x), Ref(self.y), units=size(self.units), axes=axes)

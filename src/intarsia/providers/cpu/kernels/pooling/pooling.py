@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from intarsia.codegen.llvm.target import Target
@@ -12,7 +11,7 @@ from intarsia.graph.dims import Shape
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.nn.sliding_windows import is_large
-from intarsia.plan.step import Argument, Ref, Sizes, Step
+from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step, Work
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.loop_cost import SERIAL_ELEMENTS
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, forms_of, tensor_types
@@ -68,11 +67,11 @@ class Pool(Windowed):
         reads = (self.reads[0], *(o.name for o in operands))
         call = PoolCall(self.geometry(kernel), spec, target, counted, self.reads[0], out, tuple(operands))
         label = f"{operation} pool {'x'.join(map(str, kernel))}"
-        return [Step(pooling_kernel.kernel_text(spec, target), reads, (out,), call.arguments, label=label, work=call.shares)]
+        return [Step(pooling_kernel.kernel_text(spec, target), reads, (out,), call, label=label, work=_PoolWork(call.geometry))]
 
 
 @dataclass(frozen=True)
-class PoolCall:
+class PoolCall(KernelCall):
     """The arguments of one call of a pooling kernel, once its sizes are known."""
 
     geometry: Geometry
@@ -89,11 +88,6 @@ class PoolCall:
     def form(self) -> object:
         return self.geometry, self.spec, self.target, self.counted, forms_of(self.operands), self.x_place, self.y_place
 
-    def shares(self, size: Sizes) -> float:
-        """The work, in times what is worth sharing."""
-        elements = math.prod(size(d) for d in self.geometry.y) * math.prod(self.geometry.kernel)
-        return elements / SERIAL_ELEMENTS
-
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape, output = self.geometry.at(size), tuple(size(d) for d in self.geometry.y[1:-1])
         given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, output) for o in self.operands]
@@ -102,6 +96,15 @@ class PoolCall:
             y=Ref(self.y, self.y_place.offset_nbytes), output=output, count_include_pad=self.counted, operands=given,
             x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _PoolWork(Work):
+    geometry: Geometry
+
+    def __call__(self, size: Sizes) -> float:
+        elements = math.prod(size(d) for d in self.geometry.y) * math.prod(self.geometry.kernel)
+        return elements / SERIAL_ELEMENTS
 
 
 @dataclass(frozen=True)
@@ -114,20 +117,27 @@ class GlobalPool(Template):
         operation = "max" if self.node.op_type == "GlobalMaxPool" else "average"
         spec = pooling_kernel.GlobalPoolSpec(operation, x.dtype, epilogue)
         reads = (self.reads[0], *(o.name for o in operands))
-        arguments = partial(_global_pool, spec, x.shape, (self.reads[0], out), reads[1:])
-        return [Step(pooling_kernel.global_pool_text(spec, target), reads, (out,), arguments, label=f"global {operation} pool")]
+        call = GlobalPoolCall(spec, x.shape, self.reads[0], out, reads[1:])
+        return [Step(pooling_kernel.global_pool_text(spec, target), reads, (out,), call, label=f"global {operation} pool")]
 
 
-def _global_pool(
-    spec: pooling_kernel.GlobalPoolSpec,
-    shape: Shape,
-    names: tuple[str, str],
-    operands: tuple[str, ...],
-    size: Sizes,
-    threads: int,
-) -> Sequence[Argument]:
-    x, y = names
-    return pooling_kernel.global_pool_args(
-        spec, x=Ref(x), y=Ref(y), batch=size(shape[0]), pixels=math.prod(size(d) for d in shape[1:-1]),
-        channels=size(shape[-1]), operands=[Ref(o) for o in operands],
-    )  # fmt: skip
+@dataclass(frozen=True)
+class GlobalPoolCall(KernelCall):
+    """`shape`: of x, [N, spatial..., C]."""
+
+    spec: pooling_kernel.GlobalPoolSpec
+    shape: Shape
+    x: str
+    y: str
+    operands: tuple[str, ...]
+
+    @property
+    def form(self) -> object:
+        return self.spec, self.shape, len(self.operands)
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return pooling_kernel.global_pool_args(
+            self.spec, x=Ref(self.x), y=Ref(self.y), batch=size(self.shape[0]),
+            pixels=math.prod(size(d) for d in self.shape[1:-1]), channels=size(self.shape[-1]),
+            operands=[Ref(o) for o in self.operands],
+        )  # fmt: skip

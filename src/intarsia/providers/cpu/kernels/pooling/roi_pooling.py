@@ -6,12 +6,12 @@ import struct
 from collections.abc import Sequence
 
 from intarsia.codegen.llvm.target import Target
-from intarsia.graph.dims import product
+from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
-from intarsia.plan.step import STATUS, Argument, Below, Ref, Sizes, Step
+from intarsia.plan.step import STATUS, Below, PlainCall, Ref, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.pooling import roi_pooling_kernel as template
@@ -42,7 +42,7 @@ class Regions(Template):
         work = product(self.output.shape or ())
         return [
             Step(
-                kernel, self.reads, (out,), self._arguments, serial=Below(work, _SERIAL_ELEMENTS), label=self.node.op_type,
+                kernel, self.reads, (out,), self._call(out), serial=Below(work, _SERIAL_ELEMENTS), label=self.node.op_type,
                 checked=True,
             )
         ]  # fmt: skip
@@ -61,16 +61,16 @@ class Regions(Template):
         how = "half_pixel" if version >= 16 else "output_half_pixel"
         return str(self.node.attributes.get("coordinate_transformation_mode", how)) == "half_pixel"
 
-    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+    def _call(self, out: str) -> PlainCall:
         x = self.types[0]
         assert x is not None and x.shape is not None and self.output.shape is not None
-        batches, channels, height, width = (size(d) for d in x.shape)
-        regions, _, high, wide = (size(d) for d in self.output.shape)
+        batches, channels, height, width = x.shape
+        regions, _, high, wide = self.output.shape
         scale = struct.unpack("<i", struct.pack("<f", float(self.node.attributes.get("spatial_scale", 1.0))))[0]
-        values: dict[str, Argument] = {
-            "x": Ref(self.reads[0]), "rois": Ref(self.reads[1]), "indices": Ref(self.reads[-1]), "y": Ref(self.node.outputs[0]),
+        values: dict[str, Ref | Dim] = {
+            "x": Ref(self.reads[0]), "rois": Ref(self.reads[1]), "indices": Ref(self.reads[-1]), "y": Ref(out),
             "status": Ref(STATUS), "regions": regions, "batches": batches, "channels": channels, "height": height,
             "width": width, "high": high, "wide": wide, "ratio": int(self.node.attributes.get("sampling_ratio", 0)),
             "scale": scale,
         }  # fmt: skip
-        return [values[f] for f in (template.POOL_FIELDS if self._pools else template.ALIGN_FIELDS)]
+        return PlainCall(tuple([values[f] for f in (template.POOL_FIELDS if self._pools else template.ALIGN_FIELDS)]))

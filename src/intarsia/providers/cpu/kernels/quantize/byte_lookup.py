@@ -12,7 +12,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
-from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
+from intarsia.plan.step import Below, BuffersAndSizes, Step
 from intarsia.primitives.interpreter import interpret
 from intarsia.primitives.lang import BINARY, UNARY, Tensor, walk
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
@@ -152,17 +152,5 @@ def _significant(shape: Shape) -> Shape:
 def table_step(target: Target, x: str, table: str, out: str, shape: Shape, label: str) -> Step:
     """The step that looks up bytes."""
     serial = Below(product(shape), _SERIAL_ELEMENTS)
-    return Step(
-        template.kernel_text(target), (x, table), (out,), _Arguments(x, table, out, shape), serial=serial, label=label
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Arguments:
-    x: str
-    table: str
-    y: str
-    shape: Shape
-
-    def __call__(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        return [Ref(self.x), Ref(self.table), Ref(self.y), size(product(self.shape))]
+    call = BuffersAndSizes((x, table, out), (product(shape),))
+    return Step(template.kernel_text(target), (x, table), (out,), call, serial=serial, label=label)

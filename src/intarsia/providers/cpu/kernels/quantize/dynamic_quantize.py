@@ -10,7 +10,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
-from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
+from intarsia.plan.step import Below, BuffersAndSizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.quantize import dynamic_quantize_kernel as template
@@ -38,26 +38,17 @@ class DynamicQuantize(Template):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        extrema = workspace.temporary(self._extrema, DType.FLOAT, (2, template.PARTS))
-        serial = Below(product(self.output.shape or ()), _SERIAL_ELEMENTS)
+        extrema = workspace.temporary(f"{out}%extrema", DType.FLOAT, (2, template.PARTS))
+        elements = product(self.output.shape or ())
+        serial = Below(elements, _SERIAL_ELEMENTS)
         return [
             Step(
-                template.range_text(target), self.reads, (extrema,), self._range_arguments, serial=serial,
-                label="least and largest",
+                template.range_text(target), self.reads, (extrema,), BuffersAndSizes((*self.reads, extrema), (elements,)),
+                serial=serial, label="least and largest",
             ),
             Step(
-                template.quantize_text(target), (*self.reads, extrema), self.outputs, self._arguments, serial=serial,
+                template.quantize_text(target), (*self.reads, extrema), self.outputs,
+                BuffersAndSizes((*self.reads, extrema, *self.outputs), (elements,)), serial=serial,
                 label="quantize dynamically",
             ),
         ]  # fmt: skip
-
-    @property
-    def _extrema(self) -> str:
-        return f"{self.node.outputs[0]}%extrema"
-
-    def _range_arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        return [Ref(self.reads[0]), Ref(self._extrema), size(product(self.output.shape or ()))]
-
-    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        results = [Ref(name) for name in self.outputs]
-        return [Ref(self.reads[0]), Ref(self._extrema), *results, size(product(self.output.shape or ()))]

@@ -15,7 +15,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.tensor import philox
-from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
+from intarsia.plan.step import ALWAYS, SCRATCH, Argument, Below, KernelCall, Ref, ScratchCall, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.rng import multinomial_kernel as picking
@@ -95,18 +95,10 @@ class _Key:
             return []
         return [
             Step(
-                template.draw_text(target),
-                (),
-                (self.buffer,),
-                self._drawn,
-                serial=_always,
-                label="a stream of numbers",
-                varies=True,
+                template.draw_text(target), (), (self.buffer,), _StreamCall(self.buffer), serial=ALWAYS,
+                label="a stream of numbers", varies=True,
             )
-        ]
-
-    def _drawn(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        return [philox.shared_state(), Ref(self.buffer)]
+        ]  # fmt: skip
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -121,15 +113,21 @@ def _key_of(node: Node, seed: float | None, workspace: Workspace) -> _Key:
     return _Key(seed, name if seed is not None else workspace.temporary(name, DType.INT64, (2,)))
 
 
-def _always(size: Sizes) -> bool:
-    return True
+@dataclass(frozen=True)
+class _StreamCall(KernelCall):
+    """Takes a stream of the process's generator."""
+
+    buffer: str
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [philox.shared_state(), Ref(self.buffer)]
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _Drawn(KernelCall):
     """Arguments of a kernel that draws."""
 
-    form: Form
+    kernel: Form
     bounds: tuple[float, float]
     key: _Key
     count: Dim
@@ -142,11 +140,11 @@ class _Drawn:
         writes = tuple(n for n in (self.target, self.mask) if n)
         serial = Below(self.count, _SERIAL_ELEMENTS)
         return Step(
-            template.kernel_text(self.form, target), reads, writes, self.arguments, serial=serial, label=label, varies=True
+            template.kernel_text(self.kernel, target), reads, writes, self, serial=serial, label=label, varies=True
         )
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        bounds: np.ndarray = np.array(self.bounds, self.form.bounds)
+        bounds: np.ndarray = np.array(self.bounds, self.kernel.bounds)
         others = [Ref(name) if name else 0 for name in (self.source, self.mask)]
         return [Ref(self.target), size(self.count), self.key.argument(), bounds, *others]
 
@@ -180,25 +178,33 @@ class Multinomial(Template):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
         x, shape = self.types[0], self.output.shape
-        assert x is not None and shape is not None
+        assert x is not None and x.shape is not None and shape is not None
         key = _key_of(self.node, self.node.attributes.get("seed"), workspace)
         units = workspace.temporary(f"{out}%units", DType.DOUBLE, shape)
         drawn = _Drawn(Form("uniform", DType.DOUBLE), (0.0, 1.0), key, product(shape), units)
         text = picking.kernel_text(x.dtype, self.output.dtype, target)
         pick = Step(
-            text, (self.reads[0], units), (out,), self._arguments, scratch_nbytes=self._scratch_nbytes,
-            serial=Below(product(x.shape or ()), _SERIAL_ELEMENTS), label="Multinomial",
+            text, (self.reads[0], units), (out,), _PickCall(self.reads[0], units, out, (x.shape[0], x.shape[1], shape[1])),
+            serial=Below(product(x.shape), _SERIAL_ELEMENTS), label="Multinomial",
         )  # fmt: skip
         return [*key.step(target), drawn.step(target, "Multinomial's numbers"), pick]
 
-    def _sizes(self, size: Sizes) -> tuple[int, int, int]:
-        x, shape = self.types[0], self.output.shape
-        assert x is not None and x.shape is not None and shape is not None
-        return size(x.shape[0]), size(x.shape[1]), size(shape[1])
 
-    def _scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        return threads * picking.scratch_nbytes(self._sizes(size)[1])
+@dataclass(frozen=True)
+class _PickCall(ScratchCall):
+    """Picks classes by numbers of 0 to 1. `sizes`: rows, classes, numbers of a row."""
 
-    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        out = self.outputs[0]
-        return [Ref(self.reads[0]), Ref(f"{out}%units"), Ref(out), *self._sizes(size), Ref(SCRATCH)]
+    x: str
+    units: str
+    y: str
+    sizes: tuple[Dim, Dim, Dim]
+
+    @property
+    def form(self) -> object:
+        return self.sizes
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [Ref(self.x), Ref(self.units), Ref(self.y), *map(size, self.sizes), Ref(SCRATCH)]
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * picking.scratch_nbytes(size(self.sizes[1]))

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.errors import NodeFailed
-from intarsia.graph.dims import product
+from intarsia.graph.dims import Dim, product
+from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.operands import normal_axis
-from intarsia.plan.step import SCRATCH, Argument, Below, Ref, Sizes, Step
+from intarsia.plan.step import SCRATCH, Argument, Below, Ref, ScratchCall, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.selection import topk_kernel as template
@@ -47,37 +48,51 @@ class TopK(Template):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        x = self.types[0]
-        assert x is not None and x.shape is not None
+        x, y, axis = self.types[0], self.output.shape, self.axis
+        assert x is not None and x.shape is not None and y is not None
+        values, indices = (*self.node.outputs, "")[:2]
+        call = TopKCall(
+            self.reads[0], values, indices, x.dtype, product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :]),
+            y[axis], f"node {self.node.name!r} ({self.node.qualified_op})", axis,
+        )  # fmt: skip
         return [
             Step(
-                template.kernel_text(x.dtype, self.largest, target), (self.reads[0],), self.outputs, self._arguments,
-                scratch_nbytes=self._scratch_nbytes, serial=Below(product(x.shape), _SERIAL_ELEMENTS),
-                label=f"top k, axis {self.axis}",
+                template.kernel_text(x.dtype, self.largest, target), (self.reads[0],), self.outputs, call,
+                serial=Below(product(x.shape), _SERIAL_ELEMENTS), label=f"top k, axis {axis}",
             )
         ]  # fmt: skip
 
-    def _sizes(self, size: Sizes) -> tuple[int, int]:
-        """Elements along the axis, and how many are wanted."""
-        x, y = self.types[0], self.output.shape
-        assert x is not None and x.shape is not None and y is not None
-        return size(x.shape[self.axis]), size(y[self.axis])
 
-    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        n, k = self._sizes(size)
+@dataclass(frozen=True)
+class TopKCall(ScratchCall):
+    """The `k` largest or smallest of `n` neighbours; `values` or `indices` are "" where they are not wanted. For messages:
+    `where`, `axis`."""
+
+    x: str
+    values: str
+    indices: str
+    dtype: DType
+    outer: Dim
+    n: Dim
+    inner: Dim
+    k: Dim
+    where: str
+    axis: int
+
+    @property
+    def form(self) -> object:
+        wanted = bool(self.values), bool(self.indices)
+        return (*wanted, self.dtype, self.outer, self.n, self.inner, self.k, self.where, self.axis)
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        n, k = size(self.n), size(self.k)
         if not 0 <= k <= n:
-            where = f"node {self.node.name!r} ({self.node.qualified_op})"
-            raise NodeFailed(f"{where}: k is {k}; expected 0 to the {n} elements of axis {self.axis}")
-        x, axis = self.types[0], self.axis
-        assert x is not None and x.shape is not None
-        values, indices = (*self.node.outputs, "")[:2]
+            raise NodeFailed(f"{self.where}: k is {k}; expected 0 to the {n} elements of axis {self.axis}")
         return template.topk_args(
-            x.dtype, outer=size(product(x.shape[:axis])), n=n, inner=size(product(x.shape[axis + 1 :])), k=k,
-            x=Ref(self.reads[0]), values=Ref(values) if values else 0, indices=Ref(indices) if indices else 0,
+            self.dtype, outer=size(self.outer), n=n, inner=size(self.inner), k=k, x=Ref(self.x),
+            values=Ref(self.values) if self.values else 0, indices=Ref(self.indices) if self.indices else 0,
             scratch=Ref(SCRATCH),
         )  # fmt: skip
 
-    def _scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        x, (n, k) = self.types[0], self._sizes(size)
-        assert x is not None
-        return threads * template.scratch_nbytes(x.dtype, n, max(k, 0))
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * template.scratch_nbytes(self.dtype, size(self.n), max(size(self.k), 0))

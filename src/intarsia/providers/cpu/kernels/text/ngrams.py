@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from intarsia.codegen.llvm.target import Target
-from intarsia.graph.dims import Dim, product
+from intarsia.graph.dims import product
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.text.strings import ngrams_of
-from intarsia.plan.step import Argument, Below, Ref, Sizes, Step
+from intarsia.plan.step import Below, BuffersAndSizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.text import ngrams_kernel as template
@@ -69,30 +69,10 @@ class TfIdf(Template):
             longest, skips = min(longest, x.shape[-1]), min(skips, x.shape[-1])
         settings = (int(a["min_gram_length"]), longest, skips, int(a["mode"] == "IDF"))
         sizes = (product(x.shape[:-1]), x.shape[-1], shape[-1])
-        arguments = _Arguments(self.reads[0], out, tables, sizes, len(slots) - 1, settings)
+        call = BuffersAndSizes((self.reads[0], out, *tables), (*sizes, len(slots) - 1, *settings))
         return [
             Step(
-                template.kernel_text(x.dtype, target), (self.reads[0], *tables), (out,), arguments,
+                template.kernel_text(x.dtype, target), (self.reads[0], *tables), (out,), call,
                 serial=Below(product(x.shape), _SERIAL_ELEMENTS), label="TfIdfVectorizer",
             )
         ]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class _Arguments:
-    source: str
-    target: str
-    tables: tuple[str, ...]
-    sizes: tuple[Dim, ...]
-    mask: int
-    settings: tuple[int, ...]
-
-    def __call__(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        return [
-            Ref(self.source),
-            Ref(self.target),
-            *map(Ref, self.tables),
-            *(size(d) for d in self.sizes),
-            self.mask,
-            *self.settings,
-        ]

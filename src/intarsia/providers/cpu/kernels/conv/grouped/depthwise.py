@@ -8,11 +8,11 @@ from intarsia.ep.capability import Support
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
-from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
+from intarsia.providers.cpu.kernels.conv.conv_arguments import DepthwiseCall
 from intarsia.providers.cpu.kernels.conv.conv_cost import ConvSchedule, estimated, reads_floats
 from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
-from intarsia.providers.cpu.kernels.conv.window_geometry import strides_and_dilations
+from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork, strides_and_dilations
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.conv.conv import Convolution
@@ -43,10 +43,9 @@ class Depthwise(ConvSchedule):
         spec = depthwise_kernel.scheduled(plain, filters, y[-2] if isinstance(y[-2], int) else None, target)
         packed, packing = node.packed(request.workspace, "depthwise", None, target)
 
-        call = ConvolutionCall(node.geometry(kernel), spec, target, node.reads[0], packed, request.out, request.operands)
+        call = DepthwiseCall(node.geometry(kernel), spec, target, node.reads[0], packed, request.out, request.operands)
         step = Step(
             depthwise_kernel.kernel_text(spec, target), (node.reads[0], packed, *request.operand_names), (request.out,),
-            call.depthwise,
-            label=f"depthwise {'x'.join(map(str, kernel))} {node.output}", work=call.geometry.shares,
+            call, label=f"depthwise {'x'.join(map(str, kernel))} {node.output}", work=ConvWork(call.geometry),
         )  # fmt: skip
         return [*packing, step]

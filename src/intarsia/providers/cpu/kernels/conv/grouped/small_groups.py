@@ -13,11 +13,11 @@ from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
-from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
+from intarsia.providers.cpu.kernels.conv.conv_arguments import DepthwiseCall
 from intarsia.providers.cpu.kernels.conv.conv_cost import UNIT_FILTERS, ConvSchedule, estimated
 from intarsia.providers.cpu.kernels.conv.grouped import small_groups_kernel
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
-from intarsia.providers.cpu.kernels.conv.window_geometry import strides_and_dilations
+from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork, strides_and_dilations
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import PAIRED, SAID, in_pairs, reads_rows, rounded
 
 if TYPE_CHECKING:
@@ -63,12 +63,11 @@ class SmallGroups(ConvSchedule):
         form, pack = ("pair groups", in_pairs) if pairs else ("groups", None)
         packed = workspace.add(node.reads[1], form, lambda: small_groups_kernel.pack_weights(weights, target, pack))
 
-        call = ConvolutionCall(node.geometry(kernel), spec, target, source, packed, request.out, request.operands)
+        call = DepthwiseCall(node.geometry(kernel), spec, target, source, packed, request.out, request.operands)
         step = Step(
             small_groups_kernel.kernel_text(spec, target), (source, packed, *request.operand_names), (request.out,),
-            call.depthwise,
-            label=f"grouped {'x'.join(map(str, kernel))} {TensorType(_sums_dtype(node), y)}", work=call.geometry.shares,
-            arithmetic=SAID if pairs else "",
+            call, label=f"grouped {'x'.join(map(str, kernel))} {TensorType(_sums_dtype(node), y)}",
+            work=ConvWork(call.geometry), arithmetic=SAID if pairs else "",
         )  # fmt: skip
         return [*before, step]
 

@@ -15,8 +15,9 @@ from intarsia.providers.cpu.kernels.common.microkernel import met_of
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, duration
 from intarsia.providers.cpu.kernels.conv import pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
-from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
+from intarsia.providers.cpu.kernels.conv.conv_arguments import WinogradCall
 from intarsia.providers.cpu.kernels.conv.conv_cost import UNIT_FILTERS, ConvSchedule
+from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork
 from intarsia.providers.cpu.kernels.conv.winograd import bfloat16, cost_model, kernel
 from intarsia.providers.cpu.kernels.conv.winograd import spec as winograd_spec
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import SAID, in_pairs, reads_rows
@@ -140,11 +141,11 @@ def _step(
         "", f"row_taps{winograd_spec.winograd_tile(spec, target).itemsize}", lambda: pointwise_kernel.row_taps(dtype, target)
     )
     # Blocks have sizes that follow from the number of threads.
-    call = ConvolutionCall(
+    call = WinogradCall(
         node.geometry(node.kernel), spec, target, node.reads[0], packed, request.out, request.operands, micro.symbol, taps
     )
     return Step(
-        text, (node.reads[0], packed, taps, *request.operand_names), (request.out,), call.winograd,
-        scratch_nbytes=call.winograd_scratch, label=f"winograd{spec.outputs} {node.output}", calls=(micro,),
-        work=call.geometry.shares, arithmetic=SAID if spec.pairs else "",
+        text, (node.reads[0], packed, taps, *request.operand_names), (request.out,), call,
+        label=f"winograd{spec.outputs} {node.output}", calls=(micro,), work=ConvWork(call.geometry),
+        arithmetic=SAID if spec.pairs else "",
     )  # fmt: skip
