@@ -11,6 +11,7 @@ from contextvars import ContextVar
 
 from intarsia.errors import ModelLoadCanceled
 from intarsia.lazy_dataclass import dataclass
+from intarsia.run_status import CURRENT_RUN
 
 # Stages in order, and what part of the time they take, roughly, where kernels have to be compiled.
 STAGES: dict[str, float] = {"load": 0.05, "optimize": 0.1, "lower": 0.15, "compile": 0.7}
@@ -95,10 +96,10 @@ def step(stage: str, done: int = 0, total: int = 0) -> None:
 
 
 def check() -> None:
-    """Stop here where the session is not wanted any more, within a step.
+    """Stop here where the session is not wanted any more, within a step; or the run that this thread works for.
 
     Raises:
-        As `step`.
+        As `step`, or `CURRENT_RUN`'s `check`.
     """
     listener = _listener.get()
     if listener is not None:
@@ -107,6 +108,8 @@ def check() -> None:
         except BaseException as failure:
             listener.failure = failure
             raise
+    elif run := CURRENT_RUN.get():
+        run.check()
 
 
 def begin_part(number: int) -> None:

@@ -14,6 +14,7 @@ from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang as k
 from intarsia.primitives.interpreter import cast_array, interpret
+from intarsia.run_status import CURRENT_RUN
 
 CASTS: list[tuple[list[Any], type, DType, list[Any]]] = [
     ([1.5, -2.7, 300.0], np.float32, DType.INT32, [1, -2, 300]),
@@ -110,3 +111,58 @@ def test_an_empty_axis_backwards() -> None:
     x = k.input(0, DType.FLOAT, (2, 0))
     (found,) = interpret([k.strided_slice(x, (0, -1), (1, -1), (2, 0))], [np.zeros((2, 0), np.float32)])
     assert found.shape == (2, 0)
+
+
+class Stopped(Exception):
+    pass
+
+
+class StopsAt:
+    """A run whose caller stops it at the so many-th look."""
+
+    def __init__(self, looks: int) -> None:
+        self.left = looks
+
+    def check(self) -> None:
+        self.left -= 1
+        if not self.left:
+            raise Stopped
+
+    def count_trips(self, count: int = 1) -> None:
+        raise AssertionError("it has no loops")
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ((7, 5), (5, 9)),
+        ((1, 5), (5, 1)),
+        ((3, 1, 4, 5), (6, 5, 2)),
+        ((1, 6, 4, 5), (3, 1, 5, 2)),
+        ((40, 5), (3, 5, 2)),
+        ((4, 0), (0, 3)),
+        ((0, 4), (4, 3)),
+    ],
+)
+def test_long_products_are_computed_in_pieces(
+    left: tuple[int, ...], right: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("intarsia.primitives.interpreter._DOT_STEPS", 20)
+    draw = np.random.default_rng(3)
+    a, b = draw.integers(-9, 9, left).astype(np.float32), draw.integers(-9, 9, right).astype(np.float32)
+    root = k.dot(k.input(0, DType.FLOAT, left), k.input(1, DType.FLOAT, right))
+    np.testing.assert_array_equal(interpret([root], [a, b])[0], a @ b)
+
+
+def test_a_run_can_be_stopped_within_a_product_and_while_a_definition_is_traced() -> None:
+    x = k.input(0, DType.FLOAT, (1 << 11, 1 << 10))
+    root = k.dot(x, k.transpose(x, (1, 0)))  # 2^32 multiplications
+    token = CURRENT_RUN.set(StopsAt(6))  # at its fourth piece or so
+    try:
+        with pytest.raises(Stopped):
+            interpret([root], [np.ones((1 << 11, 1 << 10), np.float32)])
+        CURRENT_RUN.set(StopsAt(100))
+        with pytest.raises(Stopped):
+            [k.exp(x) for _ in range(200)]
+    finally:
+        CURRENT_RUN.reset(token)

@@ -262,9 +262,9 @@ def _attribute_names(domain: str, name: str) -> list[str]:
 # --- models ---
 
 
-def case_of(operator: str, seed: int) -> Case:
-    """The operator's example with one change or more; with none for seed 0."""
-    rng = random.Random(zlib.crc32(f"{operator} {seed}".encode()))
+def example_of(operator: str) -> tuple[str, str, list[Operand | None], int, dict[str, Any], int]:
+    """Of an operator's example: domain, name, operands, how many of these are inputs (others are captured), attributes, and
+    the number of outputs."""
     line = [*(part.strip() for part in examples()[operator].split("|")), "", "", ""]
     domain, _, name = operator.rpartition("::")
     texts = [t.strip() for t in line[1].split(";") if t.strip()]
@@ -272,9 +272,15 @@ def case_of(operator: str, seed: int) -> Case:
     operands = [read_operand(t, i) for i, t in enumerate(texts)]
     for i, value in ELEMENTS.get(operator, {}).items():
         operands[i] = Operand(np.array(value, operands[i].value.dtype), False)  # type: ignore[union-attr]
-    given, outer = operands[: len(operands) - captured], operands[len(operands) - captured :]
-    attributes = read_attributes(line[2])
     outputs = int(line[3]) if line[3].isdecimal() else 1
+    return domain, name, operands, len(operands) - captured, read_attributes(line[2]), outputs
+
+
+def case_of(operator: str, seed: int) -> Case:
+    """The operator's example with one change or more; with none for seed 0."""
+    rng = random.Random(zlib.crc32(f"{operator} {seed}".encode()))
+    domain, name, operands, count, attributes, outputs = example_of(operator)
+    given, outer = operands[:count], operands[count:]
     declared = rng.choice(("static", "static", "dynamic", "none")) if seed else "static"
     told = [declared]
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3)) if seed else 0):

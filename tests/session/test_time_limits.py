@@ -130,3 +130,16 @@ def test_an_endless_loop_without_nodes(provider: str) -> None:
     session = ort.InferenceSession(source, options, providers=[provider])
     with pytest.raises(ort.RunTimeout, match=r"the run took longer than its timeout of 0.2 s"):
         session.run(None, {"x": np.ones(1, np.float32)}, timeout=0.2)
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+def test_an_attribute_that_asks_for_endless_work_does_not_outlast_a_timeout(provider: str) -> None:
+    """Its definition is traced in the run, since only that knows the shapes: one state for each step of the window."""
+    inputs = [info(name, TensorProto.FLOAT, None) for name in "xw"]
+    outputs = [info(name, TensorProto.FLOAT, None) for name in "ys"]
+    long = node("CausalConvWithState", ["x", "w"], ["y", "s"], domain="com.microsoft", state_window=1 << 33)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(helper.make_graph([long], "g", inputs, outputs), opset_imports=opsets, ir_version=10)
+    session = ort.InferenceSession(model.SerializeToString(), providers=[provider])
+    with pytest.raises(ort.RunTimeout, match=r"0\.2 s"):
+        session.run(None, {"x": np.ones((2, 3, 5), np.float32), "w": np.ones((3, 1, 4), np.float32)}, timeout=0.2)

@@ -29,6 +29,7 @@ _NARROW_FLOATS = frozenset(
 
 
 _VIEWS = frozenset("input scalar size table broadcast reshape transpose slice windows stored".split())  # make no elements
+_DOT_STEPS = 1 << 27  # multiplications between two looks at whether a run is to stop: less than a second without BLAS
 MOST_NBYTES: ContextVar[int] = ContextVar("most bytes of one value", default=0)  # 0: what the machine has
 
 
@@ -61,6 +62,29 @@ def interpret(
                 if not uses[id(a)]:
                     del values[id(a)]
     return [values[id(r)] for r in roots]
+
+
+def _dot_into(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
+    """`np.matmul`, in pieces between which a run can be stopped."""
+    if out.size * a.shape[-1] <= _DOT_STEPS or out.size == 1:
+        if run := CURRENT_RUN.get():
+            run.check()
+        np.matmul(a, b, out=out)
+        return
+    longest = max(range(-out.ndim, 0), key=lambda axis: out.shape[axis])
+    half = out.shape[longest] // 2
+    for piece in (slice(0, half), slice(half, None)):
+        left = a if longest == -1 else _along(a, longest, piece)
+        right = b if longest == -2 else _along(b, longest, piece)
+        _dot_into(left, right, _along(out, longest, piece))
+
+
+def _along(x: np.ndarray, axis: int, piece: slice) -> np.ndarray:
+    """A piece of `x` along an axis, counted from the last; the whole where it has no such axis, or is broadcast along it."""
+    if x.ndim < -axis or (axis < -2 and x.shape[axis] == 1):
+        return x
+    at: tuple[Any, ...] = (..., piece, *(slice(None),) * (-axis - 1))
+    return np.asarray(x[at])
 
 
 class Operands:
@@ -320,7 +344,13 @@ class _Interpreter:
     def _dot(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
         a, b = args
         wide = np.float32 if t.dtype in _NARROW_FLOATS else t.dtype.numpy
-        return np.asarray(np.matmul(a.astype(wide), b.astype(wide))).astype(t.dtype.numpy)
+        a, b = a.astype(wide), b.astype(wide)
+        steps = math.prod(self.shape(t.shape)) * a.shape[-1]
+        if steps <= _DOT_STEPS:
+            return np.asarray(np.matmul(a, b)).astype(t.dtype.numpy)
+        out = np.empty(self.shape(t.shape), wide)
+        _dot_into(a, b, out)
+        return out.astype(t.dtype.numpy)
 
     def _sort(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
         return np.take_along_axis(args[0], self._argsort(t, args), t.attrs[0])

@@ -91,3 +91,23 @@ def test_gemm(transposed: int) -> None:
     expected = real(a, 0) @ (real(b, 1).T if transposed else real(b, 1)) + c * float(SCALES[0]) * float(SCALES[1])
     check(run("QGemm", [*inputs, SCALES[2], ZEROS[2]], transB=transposed)[0], expected)
     np.testing.assert_allclose(run("QGemm", inputs, transB=transposed)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("at", "name", "expected"),
+    [
+        (1, "a_scale", r"a scalar or \[1\]"),
+        (2, "a_zero_point", r"a scalar or \[1\]"),
+        (4, "b_scale", r"a scalar, or \[N\]"),
+        (5, "b_zero_point", r"a scalar, or \[N\]"),
+        (7, "y_scale", r"a scalar or \[1\]"),
+        (8, "y_zero_point", r"a scalar or \[1\]"),
+    ],
+)
+def test_gemm_takes_no_parameters_of_more_axes(at: int, name: str, expected: str) -> None:
+    """They would add axes to the product."""
+    c = np.zeros(6, np.int32)
+    inputs = [A[0, 0], SCALES[0], ZEROS[0], B[0, 0], SCALES[1], ZEROS[1], c, SCALES[2], ZEROS[2]]
+    inputs[at] = inputs[at].reshape((1,) * 9)
+    with pytest.raises(InvalidGraph, match=rf"{name} has shape \[1, .*; expected {expected}"):
+        run("QGemm", inputs)

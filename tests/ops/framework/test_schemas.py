@@ -64,7 +64,8 @@ def fits(record: OpRecord, schema: Any) -> None:
             check_default(name, ours, onnx.helper.get_attribute_value(default))
     if not record.variadic:
         assert len(record.input_names) >= len(schema.inputs)
-    for formal in schema.inputs[: record.required_inputs]:
+    for i in record.required_inputs:
+        formal = schema.inputs[i]
         assert formal.option.name == "Single", f"input {formal.name} is optional"
 
 
@@ -92,3 +93,31 @@ def test_record_fits_contributed_schema(schema: Any) -> None:
     record = registry().find(schema.domain, schema.name, schema.since_version)
     assert record is not None
     fits(record, schema)
+
+
+# Operator -> inputs that its schema requires and that may be missing here, or whose absence has an error of its own.
+ALSO_WITHOUT = {
+    "Identity": {"input"}, "OptionalHasElement": {"input"},  # of an empty optional
+    "Gemm": {"C"}, "Resize": {"roi", "scales"},  # as in later versions
+    "com.microsoft::EmbedLayerNormalization": {"word_embedding", "position_embedding", "gamma", "beta"},
+    "com.microsoft::GroupQueryAttention": {"seqlens_k", "total_sequence_length"},
+    "com.microsoft::DynamicQuantizeLSTM": {"W_scale", "W_zero_point", "R_scale", "R_zero_point"},
+    "com.microsoft::MatMulFpQ4": {"B_shape"},
+    "com.microsoft::BeamSearch": {"num_beams", "num_return_sequences"},
+    "com.microsoft::WhisperBeamSearch": {"num_beams", "num_return_sequences"},
+}  # fmt: skip
+
+
+def test_inputs_that_schemas_require_are_required() -> None:
+    """So that a definition does not meet None where it expects a tensor (`OMITTED`)."""
+    seen: dict[str, set[str]] = {}
+    for records in registry().records.values():
+        for record in records:
+            if record.schema is None or record.variadic:
+                continue
+            required = {i for i, p in enumerate(record.schema.inputs) if not p.optional and p.least is None}
+            name = f"{record.domain}::{record.name}" if record.domain else record.name
+            assert set(record.required_inputs) <= required, name
+            missing = {record.schema.inputs[i].name for i in required.difference(record.required_inputs)}
+            seen.setdefault(name, set()).update(missing)
+    assert {name: missing for name, missing in seen.items() if missing} == ALSO_WITHOUT

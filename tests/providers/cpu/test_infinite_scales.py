@@ -113,3 +113,21 @@ def test_sums_of_integers_are_scaled(bad: float, turned: bool) -> None:
     quantised = constants | {"c": np.zeros(2, np.int32), "ys": np.float32(1), "yz": np.uint8(9)}
     for y in both([contributed("QGemm", ["a", *quantised], transB=int(turned))], {"a": a}, quantised, TensorProto.UINT8):
         np.testing.assert_array_equal(y, np.where((total > 0) & np.isposinf(bad), 255, 0))
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.0, np.inf, np.nan])
+@pytest.mark.parametrize("at", [1, 4, 6])
+def test_convolutions_of_bytes_by_scales_that_are_no_numbers(at: int, scale: float) -> None:
+    """Scales are divided by each other when the session is made: NaN there may make no other bytes than the reference has."""
+    draw = np.random.default_rng(2)
+    x = draw.integers(100, 140, (1, 3, 6, 6)).astype(np.uint8)
+    quantised: list[Any] = [
+        x, np.float32(0.1), np.uint8(120), draw.integers(-9, 9, (4, 3, 3, 3)).astype(np.int8), np.float32(0.1), np.int8(0),
+        np.float32(0.4), np.uint8(128),
+    ]  # fmt: skip
+    for i in (1, 6) if at == 6 else (at,):  # 0 / 0 in the first case
+        quantised[i] = np.float32(scale)
+    names = ["x", *(f"c{i}" for i in range(1, len(quantised)))]
+    constants = {name: np.asarray(value) for name, value in zip(names[1:], quantised[1:], strict=True)}
+    cpu, reference = both([helper.make_node("QLinearConv", names, ["y"])], {"x": x}, constants, TensorProto.UINT8)
+    np.testing.assert_array_equal(cpu, reference)

@@ -13,7 +13,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.contrib.attention_masks import MaskedScores
 from intarsia.ops.contrib.quantized_kv_cache import quantised_cache
 from intarsia.ops.contrib.shared_kv_cache import all_tokens, appended, filled, from_beams
-from intarsia.ops.framework.operands import OMITTED, dim, given, widened
+from intarsia.ops.framework.operands import OMITTED, dim, widened
 from intarsia.ops.framework.registry import NodeContext, op
 from intarsia.ops.nn.attention import Scores, attend, default_scale, frontier, merge_heads, rotate, split_heads
 from intarsia.primitives import lang as k
@@ -148,7 +148,6 @@ def decoder_masked_self_attention(
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Attention of one token over a cache [2, batch, heads, capacity, size], of whose beams `cache_indirection` [batch, beams,
     capacity] says from which one each earlier token is."""
-    given(past=past)
     if do_rotary:
         raise k.DefinitionError("do_rotary is 1; expected 0: turn queries and keys before DecoderMaskedMultiHeadAttention")
     batch, queries = input.shape[:2]

@@ -10,7 +10,7 @@ from intarsia.graph.model import TensorType
 from intarsia.ops.contrib.attention import Projection, check_widths, grouped_parts, length_of, rotate_at
 from intarsia.ops.contrib.attention_masks import MaskedScores
 from intarsia.ops.contrib.shared_kv_cache import all_tokens, appended, filled, from_beams
-from intarsia.ops.framework.operands import OMITTED, given, widened
+from intarsia.ops.framework.operands import OMITTED, widened
 from intarsia.ops.framework.registry import NodeContext, host_op, op
 from intarsia.ops.nn.attention import Scores, attend, default_scale, frontier, merge_heads, split_heads
 from intarsia.primitives import lang as k
@@ -79,7 +79,6 @@ def packed_multi_head_attention(
     mask_filter_value: float = -10000.0, num_heads: int, scale: float | None = None,
 ) -> Tensor:  # fmt: skip
     """`query` may hold all three as [tokens, heads, 3, size]."""
-    given(token_offset=token_offset, cumulative_sequence_length=cumulative_sequence_length)
     if query.rank == 4:
         tokens, heads, _, size = query.shape
         parts = [
@@ -191,10 +190,6 @@ def sparse_attention(
     rotary_interleaved: int | None = None, scale: float | None = None, sparse_block_size: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Causal attention over a shared cache, in which every head sees only the blocks of keys of its layout."""
-    given(
-        past_key=past_key, past_value=past_value, block_row_indices=block_row_indices, block_col_indices=block_col_indices,
-        key_total_sequence_lengths=key_total_sequence_lengths,
-    )  # fmt: skip
     q, key4, value4 = grouped_parts(query, key, value, num_heads, kv_num_heads)
     batch, steps = q.shape[0], q.shape[2]
     lengths = k.reshape(k.cast(key_total_sequence_lengths, DType.INT64), (batch, 1, 1, 1))

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from intarsia.graph.dims import format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.ops.arithmetic.matmul import matrix_product
 from intarsia.ops.contrib.attention import Choice, Earlier, Projection, attend_projected
 from intarsia.ops.contrib.embedding_and_blocks import embed_layer_normalization
-from intarsia.ops.framework.operands import OMITTED, given, normal_axis, widened
+from intarsia.ops.framework.operands import OMITTED, normal_axis, widened
 from intarsia.ops.framework.registry import NodeContext, op
 from intarsia.ops.internal.channels_last import to_channels_first, to_channels_last
 from intarsia.ops.nn.conv import qlinear_conv
@@ -37,7 +38,6 @@ def _binary(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tenso
         A: Tensor, A_scale: Tensor, A_zero_point: Tensor | None = None, B: Tensor = OMITTED, B_scale: Tensor = OMITTED,
         B_zero_point: Tensor | None = None, C_scale: Tensor = OMITTED, C_zero_point: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        given(B=B, B_scale=B_scale, C_scale=C_scale)
         y = function(dequantize_linear(A, A_scale, A_zero_point), dequantize_linear(B, B_scale, B_zero_point))
         return _quantized(y, C_scale, C_zero_point, A)
 
@@ -56,7 +56,6 @@ def qlinear_sigmoid(
     Y_scale: Tensor = OMITTED,
     Y_zero_point: Tensor | None = None,
 ) -> Tensor:
-    given(Y_scale=Y_scale)
     return _quantized(k.sigmoid(dequantize_linear(X, X_scale, X_zero_point)), Y_scale, Y_zero_point, X)
 
 
@@ -65,7 +64,6 @@ def qlinear_leaky_relu(
     X: Tensor, X_scale: Tensor, X_zero_point: Tensor | None = None, Y_scale: Tensor = OMITTED,
     Y_zero_point: Tensor | None = None, *, alpha: float = 0.01,
 ) -> Tensor:  # fmt: skip
-    given(Y_scale=Y_scale)
     x = dequantize_linear(X, X_scale, X_zero_point)
     return _quantized(k.select(x < 0, x * alpha, x), Y_scale, Y_zero_point, X)
 
@@ -76,7 +74,6 @@ def qlinear_softmax(
     y_zero_point: Tensor = OMITTED, *, axis: int = -1, opset: int,
 ) -> Tensor:  # fmt: skip
     """Softmax along `axis`, or before opset 13 over all axes from it on."""
-    given(y_scale=y_scale, y_zero_point=y_zero_point)
     x = dequantize_linear(X, X_scale, x_zero_point)
     first = normal_axis(axis, x.rank)
     axes = [first] if opset >= 13 else list(range(first, x.rank))
@@ -109,7 +106,6 @@ def qlinear_average_pool(
     count_include_pad: int = 0, kernel_shape: Sequence[int], pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Tensor:  # fmt: skip
-    given(y_scale=y_scale)
     x = dequantize_linear(X, x_scale, x_zero_point)
     inner = range(1, X.rank - 1)
     x = k.transpose(x, (0, X.rank - 1, *inner)) if channels_last else x
@@ -139,6 +135,14 @@ def qgemm(
 
     Integers are summed, and the sums scaled, as onnxruntime does: an infinite scale meets no zeros inside a sum.
     """
+    for name, x in (("a_scale", a_scale), ("a_zero_point", a_zero_point), ("y_scale", y_scale), ("y_zero_point", y_zero_point)):
+        if x is not None and not _holds_one(x):
+            raise k.DefinitionError(f"{name} has shape {format_shape(x.shape)}; expected a scalar or [1]")
+    for name, x in (("b_scale", b_scale), ("b_zero_point", b_zero_point)):
+        if x.rank > 1:
+            raise k.DefinitionError(
+                f"{name} has shape {format_shape(x.shape)}; expected a scalar, or [N], one for each column of the product"
+            )
     left, right = (k.transpose(x, (1, 0)) if turned else x for x, turned in ((A, transA), (B, transB)))
     total = matrix_product(
         _less_zero(left, a_zero_point, by_row=True), _less_zero(right, b_zero_point, by_row=False), DType.INT32
@@ -147,6 +151,11 @@ def qgemm(
         total = total + C
     y = k.cast(total, DType.FLOAT) * (_spread(a_scale, by_row=True) * _spread(b_scale, by_row=False) * alpha)
     return y if y_scale is None else _quantized(y, y_scale, y_zero_point, A)
+
+
+def _holds_one(x: Tensor) -> bool:
+    """Whether `x` is a scalar or [1], or may be in a run."""
+    return not x.rank or (x.rank == 1 and (x.shape[0] == 1 or not isinstance(x.shape[0], int)))
 
 
 # --- integer products -----------------------------------------------------------------------------------------------
@@ -200,7 +209,6 @@ def mul_integer(
     A: Tensor, A_zero_point: Tensor | None = None, B: Tensor = OMITTED, B_zero_point: Tensor | None = None
 ) -> Tensor:
     """(A - zero)(B - zero) in int32, with broadcasting."""
-    given(B=B)
     return _less_zero(A, A_zero_point, by_row=True) * _less_zero(B, B_zero_point, by_row=True)
 
 
@@ -300,7 +308,6 @@ def qlinear_reduce_mean(
     data: Tensor, data_scale: Tensor, data_zero_point: Tensor | None = None, reduced_scale: Tensor = OMITTED,
     reduced_zero_point: Tensor | None = None, *, axes: Sequence[int], keepdims: int,
 ) -> Tensor:  # fmt: skip
-    given(reduced_scale=reduced_scale)
     mean = k.reduce_mean(dequantize_linear(data, data_scale, data_zero_point), axes or range(data.rank), bool(keepdims))
     return _quantized(mean, reduced_scale, reduced_zero_point, data)
 
@@ -322,13 +329,6 @@ def q_embed_layer_normalization(
     beta_zero_point: Tensor = OMITTED, *, epsilon: float = 1e-12, node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """EmbedLayerNormalization of tables in 8 bits, each with a scale and a zero point."""
-    given(
-        word_embedding_quant=word_embedding_quant, position_embedding_quant=position_embedding_quant, gamma_quant=gamma_quant,
-        beta_quant=beta_quant, word_embedding_scale=word_embedding_scale, position_embedding_scale=position_embedding_scale,
-        gamma_scale=gamma_scale, beta_scale=beta_scale, word_embedding_zero_point=word_embedding_zero_point,
-        position_embedding_zero_point=position_embedding_zero_point, gamma_zero_point=gamma_zero_point,
-        beta_zero_point=beta_zero_point,
-    )  # fmt: skip
     segment = None
     if segment_embedding is not None and segment_embedding_scale is not None:
         segment = dequantize_linear(segment_embedding, segment_embedding_scale, segment_embedding_zero_point)

@@ -361,9 +361,9 @@ def check_inputs(record: OpRecord, given: Sequence[object]) -> None:
     count = max((i + 1 for i, x in enumerate(given) if x), default=0)
     if not record.variadic and count > len(record.input_names):
         raise k.DefinitionError(f"takes at most {len(record.input_names)} inputs, got {count}")
-    for i, name in enumerate(record.input_names[: record.required_inputs]):
+    for i in record.required_inputs:
         if i >= count or not given[i]:
-            raise k.DefinitionError(f"required input {name!r} is missing")
+            raise k.DefinitionError(f"required input {record.input_names[i]!r} is missing")
 
 
 def _check_variadic(record: OpRecord, node: Node) -> None:

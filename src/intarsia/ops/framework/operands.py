@@ -17,18 +17,11 @@ Tensor = k.Tensor
 HALF = (DType.FLOAT16, DType.BFLOAT16)
 
 
-OMITTED: Any = None  # default of an input that is required although optional ones stand before it; `given` checks it
+class _Omitted:
+    """What no input is."""
 
 
-def given(**inputs: Tensor | None) -> None:
-    """Check inputs whose parameter has the default `OMITTED`.
-
-    Raises:
-        DefinitionError: one is missing.
-    """
-    for name, x in inputs.items():
-        if x is None:
-            raise k.DefinitionError(f"required input {name!r} is missing")
+OMITTED: Any = _Omitted()  # default of an input that is required although optional ones stand before it
 
 
 def dims(values: np.ndarray | Sequence[Dim]) -> list[Dim]:

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from intarsia.graph.model import Graph
 from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.operands import OMITTED
 from intarsia.ops.framework.schemas import OperatorSchema, schema_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -90,9 +91,15 @@ class OpRecord:
         return any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in self._parameters)
 
     @cached_property
-    def required_inputs(self) -> int:
-        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return sum(p.kind in positional and p.default is inspect.Parameter.empty for p in self._parameters)
+    def required_inputs(self) -> tuple[int, ...]:
+        """Places of the inputs without a default, or with `OMITTED`."""
+        return tuple(
+            [i for i, name in enumerate(self.input_names) if self._defaults[name] in (inspect.Parameter.empty, OMITTED)]
+        )
+
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
+        return {p.name: p.default for p in self._parameters}
 
     @cached_property
     def attributes(self) -> dict[str, Any]:

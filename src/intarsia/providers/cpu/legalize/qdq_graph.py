@@ -174,7 +174,10 @@ class Draft(GraphRewriter):
         return total, name if value is None else self.constant(name, value.reshape(shape))
 
     def quantized(self, node: Node, value: str, zero: str, factor: np.ndarray | None = None) -> None:
-        """`value` in steps of 1 / `factor`, rounded and shifted."""
+        """`value` in steps of 1 / `factor`, rounded and shifted by `zero`, a number, of which only the rank may be another."""
+        shift = self.array(zero)
+        if shift is not None and shift.ndim:
+            zero = self.constant(zero, shift.reshape(()))
         inputs = [value, zero]
         if factor is not None and not self._counts_in_steps(value, factor):
             inputs.append(self.constant(node.outputs[0], factor.astype(np.float32)))

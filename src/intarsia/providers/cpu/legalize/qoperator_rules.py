@@ -37,12 +37,15 @@ class IntegerOperators:
         steps = draft.array(bias) if bias else None
         if bias and steps is None:
             return False
+        with np.errstate(all="ignore"):
+            scale = xs.reshape(-1) * ws.reshape(-1) / ys.reshape(-1)
+        if not np.isfinite(scale).all():  # as in `Draft.note_dequantised`
+            return False
         shape = (1, -1, *(1,) * (draft.rank(x) - 2))
         total = draft.append(node, "ConvInteger", 10, [x, w, x_zero, w_zero], attributes=node.attributes)
         if steps is not None:
             total = draft.append(node, "Add", 14, [total, draft.constant(bias, steps.reshape(shape))])
         real = draft.name(node.outputs[0])
-        scale = xs.reshape(-1) * ws.reshape(-1) / ys.reshape(-1)
         draft.scaled(node, total, scale.reshape(shape) if scale.size > 1 else scale.reshape(()), "", real)
         draft.quantized(node, real, y_zero)
         return True
@@ -60,17 +63,22 @@ class IntegerOperators:
         sides = [s for s in scales if s is not None]
         if any(s.size != 1 for s in (sides[0], *sides[2:])) or bool(y_scale) != bool(y_zero):
             return False
+        if y_zero and draft.array(y_zero) is None and draft.rank(y_zero) not in (0, 1):
+            return False
+        with np.errstate(all="ignore"):
+            scale = sides[0].reshape(()) * (sides[1] if sides[1].size > 1 else sides[1].reshape(()))
+            scale = scale * np.float32(attributes.get("alpha", 1.0)) / (sides[2].reshape(()) if y_scale else np.float32(1))
+        if not np.isfinite(scale).all():
+            return False
         right = draft.transposed(b) if transposed else b
         total = draft.append(node, "MatMulInteger", 10, [a, right, a_zero, b_zero])
         if c:
             total = draft.append(node, "Add", 14, [total, c])
-        scale = sides[0].reshape(()) * (sides[1] if sides[1].size > 1 else sides[1].reshape(()))
-        scale = scale * np.float32(attributes.get("alpha", 1.0))
         if not y_scale:
             draft.scaled(node, total, scale, "", node.outputs[0])
             return True
         real = draft.name(node.outputs[0])
-        draft.scaled(node, total, scale / sides[2].reshape(()), "", real)
+        draft.scaled(node, total, scale, "", real)
         draft.quantized(node, real, y_zero)
         return True
 
