@@ -100,23 +100,23 @@ class TestResolve:
     def test_a_known_provider_that_is_not_there_is_left_out_with_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         """The documents' list: a GPU where there is one, the CPU otherwise."""
         with pytest.warns(
-            ProviderWarning, match="TensorrtExecutionProvider .TensorRT on NVIDIA GPUs. is not part of this version"
+            ProviderWarning, match="MIGraphXExecutionProvider .AMD GPUs through MIGraphX. is not part of this version"
         ):
-            assert names(["TensorrtExecutionProvider", REFERENCE]) == [REFERENCE, CPU]
+            assert names(["MIGraphXExecutionProvider", REFERENCE]) == [REFERENCE, CPU]
         assert "The session goes on with ReferenceExecutionProvider, CPUExecutionProvider." in caplog.text
         assert caplog.records[0].levelno == logging.WARNING
 
     def test_and_an_error_when_it_is_all_that_was_named(self) -> None:
         with pytest.raises(EPFail) as caught:
-            resolve(["TensorrtExecutionProvider", "AclExecutionProvider"])
+            resolve(["MIGraphXExecutionProvider", "QNNExecutionProvider"])
         message = str(caught.value)
         assert "none of the execution providers asked for can be used" in message
         assert (
-            "install one with an entry point 'TensorrtExecutionProvider' in the group 'intarsia.execution_providers'" in message
+            "install one with an entry point 'MIGraphXExecutionProvider' in the group 'intarsia.execution_providers'" in message
         )
-        assert "ACLExecutionProvider (Arm CPUs through the Arm Compute Library)" in message
+        assert "QNNExecutionProvider (Qualcomm NPUs)" in message
         assert "CPUExecutionProvider, ReferenceExecutionProvider" in message.partition("Available: ")[2]
-        assert "It needs NVIDIA's driver" in message
+        assert "It needs AMD's ROCm" in message
 
     def test_what_is_missing_on_this_machine(self, registered: None) -> None:
         message = "AbsentExecutionProvider cannot be used on this machine: the library libabsent.so was not found; install"

@@ -27,7 +27,7 @@ from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.lazy_dataclass import dataclass
 from intarsia.partition.text_table import format_table
 from intarsia.printable import get_logger
-from intarsia.providers.registry import CPU, REFERENCE, get_available_providers, load_provider
+from intarsia.providers.registry import ACL, CPU, OPENVINO, REFERENCE, get_available_providers, load_provider
 
 if TYPE_CHECKING:
     from intarsia.model.compiled_model import CompiledModel
@@ -106,6 +106,8 @@ def choose(
         InvalidArgument: `shapes` has another form or does not fit the inputs.
     """
     names = [n for n in get_available_providers() if n not in (CPU, REFERENCE)]
+    if OPENVINO in names and ACL in names:
+        names.remove(ACL)  # the same library, whose kernels are ACL's on ARM64 in either case
     names = [n for n in names if not all(device.software for device in load_provider(n).devices())]
     inputs = example_inputs(graph.inputs, shapes)
     sizes = {v.name: list(np.shape(x)) for v, x in zip(graph.inputs, inputs, strict=True)}

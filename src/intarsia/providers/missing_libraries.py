@@ -35,7 +35,7 @@ NEEDS: dict[str, Needs] = {
     "DmlExecutionProvider": Needs(("DirectML", "d3d12"), (), ("Windows",), "Windows 10 version 1903 or later"),
     "CoreMLExecutionProvider": Needs((), ("coremltools",), ("Darwin",), "macOS 12 or later, and pip install coremltools"),
     "NnapiExecutionProvider": Needs(("neuralnetworks",), (), ("Android",), "Android 8.1 or later"),
-    "ACLExecutionProvider": Needs(("arm_compute",), (), (), "the Arm Compute Library (on Debian: libarm-compute-dev)"),
+    "ACLExecutionProvider": Needs((), ("openvino",), (), "an ARM64 CPU and pip install openvino, which brings ACL's kernels"),
     "ArmNNExecutionProvider": Needs(("armnn",), ("pyarmnn",), (), "ArmNN (on Debian: python3-pyarmnn)"),
     "WebGpuExecutionProvider": Needs(("vulkan",), ("wgpu",), (), "a Vulkan driver and pip install wgpu"),
     "OpenCLExecutionProvider": Needs(("OpenCL",), ("pyopencl",), (), "a device's OpenCL driver and pip install pyopencl"),

@@ -33,6 +33,7 @@ WEBGPU = "WebGpuExecutionProvider"
 DML = "DmlExecutionProvider"
 OPENCL = "OpenCLExecutionProvider"
 OPENVINO = "OpenVINOExecutionProvider"
+ACL = "ACLExecutionProvider"
 REFERENCE = "ReferenceExecutionProvider"
 
 BUILTIN: dict[str, str] = {
@@ -42,6 +43,7 @@ BUILTIN: dict[str, str] = {
     DML: "intarsia.providers.webgpu:DmlExecutionProvider",
     OPENCL: "intarsia.providers.opencl:OpenCLExecutionProvider",
     OPENVINO: "intarsia.providers.openvino:OpenVINOExecutionProvider",
+    ACL: "intarsia.providers.acl:ACLExecutionProvider",
     CPU: "intarsia.providers.cpu:CPUExecutionProvider",
     REFERENCE: "intarsia.providers.reference:ReferenceExecutionProvider",
 }

@@ -26,6 +26,7 @@ from intarsia.printable import get_logger
 from intarsia.providers.openvino.options import OpenVINOOptions
 
 if TYPE_CHECKING:
+    from intarsia.providers.openvino.program import OpenVINOProgram
     from intarsia.providers.openvino.survey import Survey
 
 _CORE_PROPERTIES = frozenset(("CACHE_DIR", "CACHE_MODE", "ENABLE_MMAP", "AUTO_BATCH_TIMEOUT", "LOG_LEVEL"))
@@ -56,9 +57,16 @@ class OpenVINOExecutionProvider(ExecutionProvider):
         super().__init__(options)
         if why := self.unavailable() or self.missing_for(self.options):
             raise EPFail(f"{self.name} cannot be used on this machine: {why}")
+        self.device_options = self.openvino_options(self.options)
         self._properties = self._checked_properties()
         self._lock = fork_safety.lock()
         self._survey: Survey | None = None
+
+    @classmethod
+    def openvino_options(cls, options: Any) -> OpenVINOOptions:
+        """What `options`, of the provider's own kind, are for OpenVINO."""
+        assert isinstance(options, OpenVINOOptions)
+        return options
 
     @classmethod
     def unavailable(cls) -> str:
@@ -87,10 +95,11 @@ class OpenVINOExecutionProvider(ExecutionProvider):
         return found or [HOST]
 
     @classmethod
-    def missing_for(cls, options: OpenVINOOptions) -> str:
+    def missing_for(cls, options: Any) -> str:
         """What the device of `options` lacks here."""
         from intarsia.providers.openvino import runtime
 
+        options = cls.openvino_options(options)
         if why := runtime.broken() or runtime.missing_device(options.device):
             return why
         if options.device_luid:
@@ -103,7 +112,7 @@ class OpenVINOExecutionProvider(ExecutionProvider):
         """What `load_config` says, its names checked with the device."""
         from intarsia.providers.openvino.runtime import core
 
-        options: OpenVINOOptions = self.options
+        options = self.device_options
         if options.device.partition(".")[0] not in ("CPU", "GPU", "NPU"):
             return dict(options.properties)
         known = core().get_property(options.device, "SUPPORTED_PROPERTIES")
@@ -132,11 +141,11 @@ class OpenVINOExecutionProvider(ExecutionProvider):
         if key in known:
             found.setdefault(key, value)
         else:
-            _logger.warning("option %r of %s has no effect on %s", option, self.name, self.options.device)
+            _logger.warning("option %r of %s has no effect on %s", option, self.name, self.device_options.device)
 
     def _config(self, context: CompileContext | None) -> dict[str, Any]:
         """Properties for `compile_model`."""
-        options: OpenVINOOptions = self.options
+        options = self.device_options
         config: dict[str, Any] = {}
         if options.hint:
             config["INFERENCE_PRECISION_HINT"] = options.hint
@@ -169,23 +178,33 @@ class OpenVINOExecutionProvider(ExecutionProvider):
     def _survey_of(self, graph: Graph) -> Survey:
         from intarsia.providers.openvino.survey import Survey
 
-        hint = self.options.hint
+        hint = self.device_options.hint
         with self._lock:
             if self._survey is None or self._survey.graph is not graph:
                 properties = {"INFERENCE_PRECISION_HINT": hint} if hint else {}
-                self._survey = Survey(graph, self.options.device, properties, exact_nan=self.options.exact_nan)
+                self._survey = Survey(graph, self.device_options.device, properties, exact_nan=self.device_options.exact_nan)
             return self._survey
 
     def compile(self, graph: Graph, context: CompileContext) -> Program:
         from intarsia.providers.openvino.compiling import Compiler
-        from intarsia.providers.openvino.program import OpenVINOProgram
 
         with self._lock:
             model = self._survey.take_model(graph) if self._survey is not None else None
-        compiler = Compiler(graph, self.options, self._config(context), model)
-        return OpenVINOProgram(
-            graph, compiler.compile, static=compiler.static, passed_through=compiler.passed_through, on_step=context.on_step
+        compiler = Compiler(graph, self.device_options, self._config(context), model)
+        return self._program_type()(
+            graph,
+            compiler.compile,
+            provider=self.name,
+            static=compiler.static,
+            passed_through=compiler.passed_through,
+            on_step=context.on_step,
         )
+
+    @classmethod
+    def _program_type(cls) -> type[OpenVINOProgram]:
+        from intarsia.providers.openvino.program import OpenVINOProgram
+
+        return OpenVINOProgram
 
     def save(self, program: Program) -> SavedProgram:
         """The compiled model as OpenVINO exports it, weights included."""
@@ -194,7 +213,7 @@ class OpenVINOExecutionProvider(ExecutionProvider):
         from intarsia.providers.openvino.program import OpenVINOProgram, SavedPart
         from intarsia.providers.openvino.runtime import shortened
 
-        options: OpenVINOOptions = self.options
+        options = self.device_options
         if not isinstance(program, OpenVINOProgram) or program.compiled is None:
             raise NotSaved("OpenVINO compiles it for each shape")
         if options.context or options.device.partition(".")[0] not in ("CPU", "GPU", "NPU"):
@@ -211,7 +230,6 @@ class OpenVINOExecutionProvider(ExecutionProvider):
 
         from intarsia.providers.openvino import runtime
         from intarsia.providers.openvino.compiling import check_precision
-        from intarsia.providers.openvino.program import OpenVINOProgram
 
         stamp, part = pickle.loads(head)  # noqa: S301 # it comes with machine code
         if stamp != self._stamp():
@@ -219,12 +237,18 @@ class OpenVINOExecutionProvider(ExecutionProvider):
             return None
         config = {k: v for k, v in self._config(context).items() if k != "CACHE_DIR"}
         try:
-            compiled = runtime.core().import_model(block.tobytes(), self.options.device, config)
-            check_precision(compiled, config, self.options.device)
+            compiled = runtime.core().import_model(block.tobytes(), self.device_options.device, config)
+            check_precision(compiled, config, self.device_options.device)
         except (RuntimeError, EPFail) as error:
             _logger.debug("not from the cache: %s", runtime.shortened(error))
             return None
-        return OpenVINOProgram(part.graph, lambda _: compiled, passed_through=part.passed_through, on_step=context.on_step)
+        return self._program_type()(
+            part.graph,
+            lambda _: compiled,
+            provider=self.name,
+            passed_through=part.passed_through,
+            on_step=context.on_step,
+        )
 
     def compatibility_info(self) -> str:
         return self._stamp()
@@ -233,7 +257,7 @@ class OpenVINOExecutionProvider(ExecutionProvider):
         """What an exported model depends on besides the options."""
         from intarsia.providers.openvino.runtime import core, installed_version
 
-        device = self.options.device
+        device = self.device_options.device
         return f"openvino {installed_version()} on {device} {core().get_property(device, 'FULL_DEVICE_NAME')}"
 
 

@@ -32,7 +32,7 @@ class Compiler:
         self.static = options.disable_dynamic_shapes and dynamic
         self._model = model if model is not None else read(graph, exact_nan=options.exact_nan)
         if why := mismatch(self._model, graph):
-            raise EPFail(f"OpenVINOExecutionProvider: {why}")
+            raise EPFail(f"openvino: {why}")
         self.passed_through = frozenset(
             i for i, port in enumerate(self._model.outputs)
             if port.get_node().input_value(0).get_node().get_type_name() == "Parameter"
@@ -42,7 +42,7 @@ class Compiler:
                 Path(config["CACHE_DIR"]).mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise EPFail(
-                    f"option 'cache_dir' of OpenVINOExecutionProvider: {config['CACHE_DIR']!r} cannot be made: {error}"
+                    f"option 'cache_dir': {config['CACHE_DIR']!r} cannot be made: {error}"
                 ) from error
 
     def _check_inputs(self) -> None:

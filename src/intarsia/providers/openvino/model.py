@@ -37,7 +37,7 @@ def read(graph: Graph, *, exact_nan: bool = True) -> Any:
     try:
         named = _named(standardize(graph))
     except IntarsiaError as error:
-        raise EPFail(f"OpenVINOExecutionProvider: {error}") from error
+        raise EPFail(f"openvino: {error}") from error
     if sum(c.nbytes for c in named.constants.values()) <= _MAPPED_NBYTES:
         return _repaired(_read(io.BytesIO(to_model_bytes(named))), exact_nan)
     with tempfile.TemporaryDirectory(prefix="intarsia-openvino-", ignore_cleanup_errors=True) as folder:

@@ -6,7 +6,7 @@ import ctypes
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -45,22 +45,27 @@ class OpenVINOProgram(Program):
     Args:
         graph: the part.
         compile_for: a compiled model for any shapes (None) or for these input shapes.
+        provider: name of the provider, for errors.
         static: whether a model is compiled for each combination of input shapes.
         passed_through: outputs (by index) that are inputs as they are.
         on_step: where a profile is wanted, gets each layer's time.
     """
+
+    own_kernels: ClassVar[str] = "OpenVINO"  # what a report calls the kernel of a node that no layer names
 
     def __init__(
         self,
         graph: Graph,
         compile_for: Callable[[tuple[tuple[int, ...], ...] | None], Any],
         *,
+        provider: str,
         static: bool = False,
         passed_through: frozenset[int] = frozenset(),
         on_step: StepObserver | None = None,
     ) -> None:
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
         self.graph, self._compile_for, self._static, self._on_step = graph, compile_for, static, on_step
+        self._provider = provider
         self._fused: dict[int, tuple[str, ...]] | None = None  # once a profile asks
         self._passed_through = passed_through
         self._own_outputs = True
@@ -100,7 +105,7 @@ class OpenVINOProgram(Program):
     def _failure(self, error: BaseException) -> EPFail:
         nodes = self.graph.nodes
         return EPFail(
-            f"OpenVINOExecutionProvider could not run its {len(nodes)} nodes from {label(nodes[0])!r} to "
+            f"{self._provider} could not run its {len(nodes)} nodes from {label(nodes[0])!r} to "
             f"{label(nodes[-1])!r}: {shortened(error)}"
         )
 
@@ -143,6 +148,11 @@ class OpenVINOProgram(Program):
         pool.release(request)
         return found
 
+    @classmethod
+    def kernel_of(cls, layer: str) -> str:
+        """What a report calls the kernel of `layer`, its kind and OpenVINO's name of the kernel: "Convolution:jit_f32"."""
+        return layer
+
     @property
     def compiled(self) -> Any:
         """The `openvino.CompiledModel` for any shapes; None where each shape has its own."""
@@ -183,9 +193,9 @@ class OpenVINOProgram(Program):
         pool = next(iter(self._pools.values()), None)
         layers: dict[int, str] = {}
         for kind, names in _layers(pool.compiled) if pool is not None else ():
-            layers.update(dict.fromkeys(_indices(names), kind))
+            layers.update(dict.fromkeys(_indices(names), self.kernel_of(kind)))
         return [
-            NodeReport(next((n for n in node.outputs if n), ""), "compiled", layers.get(i, "OpenVINO"))
+            NodeReport(next((n for n in node.outputs if n), ""), "compiled", layers.get(i, self.own_kernels))
             for i, node in enumerate(self.graph.nodes)
         ]
 
