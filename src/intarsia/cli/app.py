@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from intarsia.cli import bench, cache, check, debug, doctor, dump, explain, profile, providers, run
+from intarsia.cli import bench, cache, check, convert, debug, doctor, dump, explain, profile, providers, run
 from intarsia.cli.feeds import FeedOptions, parse_dims
 from intarsia.cli.interrupt import interruptible
 from intarsia.cli.show import errors
@@ -323,6 +323,33 @@ def dump_model(
     `intarsia dump model.onnx --stage plan --dim batch=8`
     """
     dump.dump_model(model, stage, _names(provider), FeedOptions(parse_dims(dim or [])), output, config or [])
+
+
+@app.command("convert")
+def convert_model(
+    model: Model,
+    to: Annotated[str, typer.Option("--to", help=f"One of: {', '.join(convert.TARGETS)}.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="What to write; default: beside the model.")] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", help="KEY=VALUE of the target, e.g. half=1; may be repeated.")
+    ] = None,
+    dim: Dims = None,
+    parts: Annotated[
+        bool, typer.Option("--parts", help="Where not every node can be translated, write parts, the rest as ONNX.")
+    ] = False,
+    operators: Operators = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Write a model in a vendor's form, and say what was translated, what not, and why; exit code 1 where something was not.
+
+    Examples:
+
+    `intarsia convert model.onnx --to openvino -o model.xml`
+
+    `intarsia convert net.onnx --to coreml -d batch=1 --option half=1 --parts`
+    """
+    if not convert.convert_model(model, to, output, option or [], parse_dims(dim or []), parts, as_json):
+        raise typer.Exit(FAILED)
 
 
 def _names(given: list[str] | None) -> list[str]:

@@ -6,9 +6,8 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
-from intarsia.ep.provider import ExecutionProvider
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
 from intarsia.lazy_dataclass import field_names
 
@@ -22,7 +21,14 @@ NO_LIMIT = Nbytes(0)
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
-def parse_options(provider: type[ExecutionProvider], given: Mapping[str, Any]) -> Any:
+class HasOptions(Protocol):
+    """A kind of provider, or of what else has declared options."""
+
+    name: ClassVar[str]
+    Options: ClassVar[type[Any]]
+
+
+def parse_options(provider: type[HasOptions], given: Mapping[str, Any]) -> Any:
     """An instance of `provider.Options` from a dict of values or of their text forms.
 
     Raises:

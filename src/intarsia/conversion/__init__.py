@@ -1,0 +1,1 @@
+"""Models in vendors' forms, for their own tools and runtimes: `intarsia convert`."""

@@ -1,0 +1,29 @@
+"""The forms that models can be converted to."""
+
+from __future__ import annotations
+
+import importlib
+
+from intarsia.errors import EPFail, UnknownOption, nearest
+from intarsia.providers.vendor.conversion import ConversionTarget
+
+TARGETS: dict[str, str] = {
+    "openvino": "intarsia.providers.openvino.conversion:OpenVINOTarget",
+}
+"""`--to` -> "module:class"."""
+
+
+def load_target(name: str) -> type[ConversionTarget]:
+    """The class of a target that can be used here.
+
+    Raises:
+        UnknownOption: there is no such target.
+        EPFail: its packages are not installed; says what to install.
+    """
+    if name not in TARGETS:
+        raise UnknownOption(f"--to: models cannot be converted to {name!r}; {nearest(name, TARGETS)}")
+    module, _, attribute = TARGETS[name].partition(":")
+    found: type[ConversionTarget] = getattr(importlib.import_module(module), attribute)
+    if why := found.missing():
+        raise EPFail(f"models cannot be converted to {found.what} here: {why}")
+    return found
