@@ -13,7 +13,6 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step
-from intarsia.providers.cpu.kernels.common.lowering_options import DISABLE_STRASSEN
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule, first_of
 from intarsia.providers.cpu.kernels.conv import implicit_gemm, pointwise_kernel
@@ -22,13 +21,12 @@ from intarsia.providers.cpu.kernels.conv.conv_arguments import PointwiseCall
 from intarsia.providers.cpu.kernels.conv.conv_cost import FEW_PIXELS, ConvSchedule, estimated, has_few_pixels, reads_floats
 from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork, Geometry, strides_and_dilations
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
-from intarsia.providers.cpu.kernels.matmul.strassen import may_pay, pointwise_step
+from intarsia.providers.cpu.kernels.matmul.strassen import NOT_FASTER, SEVEN_EIGHTHS, is_allowed, may_pay, pointwise_step
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.conv.conv import Convolution
 
 _PICKING_FILTERS = 64  # of a pointwise convolution with strides: fewer are not worth a copy of the pixels it sees
-_SEVEN_EIGHTHS = 8 / 7  # as many products in the time
 _YES = Support.yes()
 _FEW = Support.no(f"it has fewer than {FEW_PIXELS} pixels, for which reading the filters is what takes the time")
 
@@ -88,22 +86,18 @@ class PointwiseStrassen(ConvSchedule):
         tile = _tile(node, env)
         if node.data.dtype is not DType.FLOAT or tile.lanes * tile.itemsize != env.target.vector_bytes:
             return Support.no("its filters are not of whole vectors of float32")
-        if not env.options.strassen:
-            return Support.no(f"{DISABLE_STRASSEN} is 1")
-        if not env.target.halves_vectors or env.target.ordered:
-            return Support.no("the CPU is no faster so, or sums have to be in one order (use_deterministic_compute)")
-        return _YES
+        return is_allowed(env.options, env.target)
 
     def pays(self, node: Convolution, env: LoweringEnv) -> Support:
         if has_few_pixels(node.pixels):
             return _FEW
         filters, channels = node.filter_shape[:2]
         if not may_pay(node.pixels, filters, channels, env.target, env.options, _tile(node, env)):
-            return Support.no("adding blocks is expected to take as long as the products that it saves")
+            return NOT_FASTER
         return _YES
 
     def cost(self, node: Convolution, env: LoweringEnv) -> float:
-        return estimated(node, env, columns=_tile(node, env).lanes, rate=_SEVEN_EIGHTHS, copied=0.5)
+        return estimated(node, env, columns=_tile(node, env).lanes, rate=SEVEN_EIGHTHS, copied=0.5)
 
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         target, tile = request.target, _tile(node, request.env)

@@ -8,7 +8,6 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
-from intarsia.providers.cpu.kernels.common.lowering_options import DISABLE_STRASSEN
 from intarsia.providers.cpu.kernels.common.microkernel import met_of, micro_text, product_tile, tile_of
 from intarsia.providers.cpu.kernels.common.precision import described
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
@@ -18,13 +17,12 @@ from intarsia.providers.cpu.kernels.matmul.matmul_arguments import GemmCall
 from intarsia.providers.cpu.kernels.matmul.matmul_schedule import MatMulSchedule, estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, shares
 from intarsia.providers.cpu.kernels.matmul.packed_a import packing_pays
-from intarsia.providers.cpu.kernels.matmul.strassen import may_pay, strassen_step
+from intarsia.providers.cpu.kernels.matmul.strassen import NOT_FASTER, SEVEN_EIGHTHS, is_allowed, may_pay, strassen_step
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.matmul.matmul import MatMul
 
 _YES = Support.yes()
-_SEVEN_EIGHTHS = 8 / 7  # as many products in the time
 
 
 def _reads_rows(node: MatMul, env: LoweringEnv) -> Support:
@@ -101,21 +99,17 @@ class Strassen(MatMulSchedule):
             return found
         if node.dtype is not DType.FLOAT:
             return Support.no(f"it is of {node.dtype.name.lower()}, not float32")
-        if not env.options.strassen:
-            return Support.no(f"{DISABLE_STRASSEN} is 1")
-        if not env.target.halves_vectors or env.target.ordered:
-            return Support.no("the CPU is no faster so, or sums have to be in one order (use_deterministic_compute)")
-        return _YES
+        return is_allowed(env.options, env.target)
 
     def pays(self, node: MatMul, env: LoweringEnv) -> Support:
         (depth, columns), target = node.matrix_shape, env.target
         rows = node.rows_and_batches.rows
         if not may_pay(rows, columns, depth, target, env.options, product_tile(columns, node.dtype, target)):
-            return Support.no("adding blocks is expected to take as long as the products that it saves")
+            return NOT_FASTER
         return _YES
 
     def cost(self, node: MatMul, env: LoweringEnv) -> float:
-        return estimated(node, env, rate=_SEVEN_EIGHTHS, copied=0.5)
+        return estimated(node, env, rate=SEVEN_EIGHTHS, copied=0.5)
 
     def steps(self, node: MatMul, request: KernelRequest) -> list[Step]:
         target, workspace, (depth, columns) = request.target, request.workspace, node.matrix_shape

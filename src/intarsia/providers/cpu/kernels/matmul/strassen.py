@@ -1,4 +1,4 @@
-"""Products of float32 rows, or pixels, by constant weights with seven multiplications in the place of eight
+"""Products of float32 rows, or pixels, by constant weights with seven multiplications instead of eight
 (`kernels.matmul.strassen_kernel`)."""
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import numpy as np
 
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
+from intarsia.ep.capability import Support
 from intarsia.graph.dims import Dim, product
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import CLAIMS, Argument, Below, Code, KernelCall, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
+from intarsia.providers.cpu.kernels.common.lowering_options import DISABLE_STRASSEN, LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, tiled_rows
 from intarsia.providers.cpu.kernels.common.precision import described
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace, forms_of
@@ -25,14 +26,25 @@ from intarsia.providers.cpu.kernels.matmul import gemm_kernel, strassen_kernel
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.kernels.matmul.strassen_pieces import alike_panels, summing_micro_text
 
+SEVEN_EIGHTHS = 8 / 7  # as many products in the time
+NOT_FASTER = Support.no("adding blocks is expected to take as long as the products that it saves")
 _LEAST_SAVED = 0.03  # of a product's time, by estimate
 _MOST_THREADS = 4  # for which there is memory for sums: each makes those of A for itself, so with more it seldom pays
 _MANY_ROWS = 1 << 20
 
 
+def is_allowed(options: LoweringOptions, target: Target) -> Support:
+    """Whether products may be computed so, and the CPU gains by it."""
+    if not options.strassen:
+        return Support.no(f"{DISABLE_STRASSEN} is 1")
+    if not target.halves_vectors or target.ordered:
+        return Support.no("the CPU is no faster so, or sums have to be in one order (use_deterministic_compute)")
+    return Support.yes()
+
+
 def may_pay(rows: Dim, n: int, k: int, target: Target, options: LoweringOptions, tile: Tile) -> bool:
     """Whether so many rows, or many if that is not known, are likely to be multiplied faster."""
-    if not options.strassen or not target.halves_vectors or target.ordered:
+    if not is_allowed(options, target):
         return False
     return strassen_kernel.saved(rows if isinstance(rows, int) else _MANY_ROWS, n, k, 1, tile) > _LEAST_SAVED
 

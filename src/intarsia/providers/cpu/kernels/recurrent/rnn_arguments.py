@@ -26,6 +26,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from intarsia.codegen.llvm.target import Target
+from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Address, Argument
@@ -49,7 +50,7 @@ PIECES = FIELDS.index("pieces")
 POINTERS = frozenset("micro x weights extra inputs bias taps claims scratch".split())
 _SHARED_NBYTES = 1 << 17  # bytes of R from which on threads share a unit of one row
 _COMPUTED_NBYTES = 1 << 15  # bytes of R from which on units of one row compute their input products
-_COMPUTED_SHARE = 0.55  # of an input product's time, which it takes beside the steps
+COMPUTED_SHARE = 0.55  # of an input product's time, which it takes beside the steps
 _MOST_COMPUTED_NBYTES = 1 << 24  # bytes of W and R that some groups of steps read in turn: what a third-level cache keeps
 _CACHED_NBYTES = 1 << 20  # bytes of R that stay in a core's cache from step to step
 _MOST_TILES = 4  # register tiles of rows that go through a panel of a larger R
@@ -217,12 +218,17 @@ def has_registers(spec: RecurrentSpec, tile: Tile) -> bool:
     return tile.rows > TILE_ROWS and not spec.stored
 
 
-def may_compute_inputs(spec: RecurrentSpec, target: Target, hidden: int, depth: int, directions: int) -> bool:
+def may_compute_inputs(spec: RecurrentSpec, target: Target, hidden: int, depth: int, directions: int) -> Support:
     """Whether `computes_inputs` may be true for some sizes: R is what steps wait for, and caches keep it and W."""
     tile = tile_of(spec.dtype, target)
+    if not has_registers(spec, tile):
+        return Support.no("registers have no room for input products beside the steps")
     row = GATES[spec.cell] * hidden * tile.itemsize
-    fits = directions * row * (hidden + depth) <= _MOST_COMPUTED_NBYTES
-    return has_registers(spec, tile) and row * hidden >= _COMPUTED_NBYTES and fits
+    if row * hidden < _COMPUTED_NBYTES:
+        return Support.no(f"reading R of {row * hidden} bytes leaves steps no time for input products")
+    if directions * row * (hidden + depth) > _MOST_COMPUTED_NBYTES:
+        return Support.no("W and R are larger than what caches keep from step to step")
+    return Support.yes()
 
 
 def computes_inputs(spec: RecurrentSpec, target: Target, shape: RecurrentShape, threads: int) -> bool:
@@ -232,7 +238,7 @@ def computes_inputs(spec: RecurrentSpec, target: Target, shape: RecurrentShape, 
     if shape.seq <= TILE_ROWS or found.rows != 1 or shape.batch == 0:
         return False
     callers = _ORDERED_THREADS if target.ordered else threads
-    return shape.directions * found.chunks * max(1, found.parts) > _COMPUTED_SHARE * callers
+    return shape.directions * found.chunks * max(1, found.parts) > COMPUTED_SHARE * callers
 
 
 @dataclass(frozen=True)
@@ -298,7 +304,7 @@ def recurrent_args(
     reset, the bias of the candidate's recurrent product [directions, columns of 1 gate]; `lengths` int32 [batch], and
     `status` an int64 that is set where one of them is no length (both or neither). `scratch`
     is `scratch_nbytes` bytes for every thread, `taps` one int64 0; `claims` too, which the kernel leaves as it was. `inputs`
-    may stand in the place of `x` where units have one row and the kernel `has_registers`.
+    may be given instead of `x` where units have one row and the kernel `has_registers`.
     """
     tile = tile_of(spec.dtype, target)
     item = tile.itemsize
