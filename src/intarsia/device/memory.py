@@ -68,6 +68,22 @@ def room_on_device(dtype: DType, shape: tuple[int, ...], kind: str, index: int) 
     return DeviceTensor(dtype, shape, gpu.device, Slice(gpu.allocate(nbytes), 0, nbytes))
 
 
+def brought(gpu: Gpu, tensor: DeviceTensor) -> DeviceTensor:
+    """A tensor as `gpu` can read it: itself, or a copy where it lies in the memory of a device of the same kind that was opened
+    with other options, by way of the host where the device itself cannot make it."""
+    from intarsia.device.gpu import GpuTransfer, Slice
+
+    theirs = tensor.handle
+    if theirs.memory.gpu is gpu:
+        return tensor
+    if gpu.reaches(theirs.memory.gpu):
+        ours = Slice(gpu.allocate(theirs.nbytes), 0, theirs.nbytes)
+        if theirs.nbytes:
+            gpu.copy_from(theirs, ours)
+        return DeviceTensor(tensor.dtype, tensor.shape, gpu.device, ours)
+    return GpuTransfer(gpu).copy_in(GpuTransfer(theirs.memory.gpu).copy_out(tensor), gpu.device)
+
+
 def taken_from_device(tensor: DeviceTensor) -> np.ndarray:
     """A device tensor as a new array."""
     from intarsia.device.gpu import GpuTransfer

@@ -143,6 +143,12 @@ class StreamDevice(Gpu):
         finally:
             self._driver.leave(before)
 
+    @contextlib.contextmanager
+    def working(self) -> Iterator[int]:
+        """For libraries that start work by themselves: the device is held, its context the thread's. The stream to use."""
+        with self.lock, self._current():
+            yield int(self._stream)
+
     # --- memory ---
 
     def _extent(self, nbytes: int) -> int:

@@ -257,3 +257,32 @@ def test_memory_and_origin_are_told() -> None:
     assert program.predicted_memory([[2, 3]]).output_nbytes == 24
     (again,) = session()._engine.whole_model().programs
     assert again.remarks() == ["compiled by an earlier session"]
+
+
+def test_sizes_that_follow_from_sizes_are_known() -> None:
+    """A Reshape to a target that Shape, Gather and Concat compute, as exporters write it."""
+    text = """
+    <ir_version: 8, opset_import: ["": 17]> g (float[n, 4] x) => (float[n, 2, 2] y)
+    <int64[1] zero = {0}, int64[2] rest = {2, 2}> {
+        s = Shape(x)
+        n = Gather(s, zero)
+        target = Concat<axis = 0>(n, rest)
+        r = Reshape(x, target)
+        y = Relu(r)
+    }"""
+    made = session(text)
+    assert {row.provider for row in made.explain().nodes} <= {NAME, ""}  # "": folded
+    for rows in (3, 1):
+        x = np.linspace(-1, 1, rows * 4, dtype=np.float32).reshape(rows, 4)
+        assert (made.run(None, {"x": x})[0] == np.maximum(x, 0).reshape(rows, 2, 2)).all()
+
+
+def test_targets_that_data_decide_stay_with_others() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["": 17]> g (float[n, 4] x, int64[2] target) => (float[k, m] y) {
+        a = Relu(x)
+        y = Reshape(a, target)
+    }"""
+    made = session(text, other=("CPUExecutionProvider",))
+    assert "whose size only a run's data decide" in made.explain().nodes[1].refusals[NAME].reason
+    assert made.run(None, {"x": np.ones((2, 4), np.float32), "target": np.int64([4, 2])})[0].shape == (4, 2)

@@ -11,8 +11,9 @@ import numpy as np
 from intarsia.codegen.clike import Dialect
 from intarsia.codegen.clike.split_into_kernels import Job
 from intarsia.codegen.clike.vendor_libraries.calls import Choice, Libraries
-from intarsia.device.gpu import Gpu, GpuTransfer, Slice
+from intarsia.device.gpu import Gpu, GpuTransfer
 from intarsia.device.graphs import Graphs
+from intarsia.device.memory import brought
 from intarsia.ep.capability import Support
 from intarsia.ep.device import DeviceTensor
 from intarsia.ep.provider import NodeReport, Program, RunContext, StepObserver
@@ -187,24 +188,12 @@ class _Stage:
             if name in self._numbers:
                 numbers[name] = value if isinstance(value, np.ndarray) else GpuTransfer(self.gpu).copy_out(value)
             elif isinstance(value, DeviceTensor):
-                tensors[name] = value if value.handle.memory.gpu is self.gpu else self._brought(value)
+                tensors[name] = brought(self.gpu, value)
             else:
                 raise EPFail(f"{self.gpu.device}: input {name!r} came as {type(value).__name__}; expected a device tensor")
         plan = self._plan(tensors, numbers)
         slices = {n: t.handle for n, t in tensors.items()}
         return list(plan.run(slices, run, self._observe if self._on_step is not None else None))
-
-    def _brought(self, value: DeviceTensor) -> DeviceTensor:
-        """A value of the same kind of device, opened with other options, whose memory is not ours: a copy, by way of the host
-        where the device itself cannot make it."""
-        theirs = value.handle
-        if self.gpu.reaches(theirs.memory.gpu):
-            ours = Slice(self.gpu.allocate(theirs.nbytes), 0, theirs.nbytes)
-            if theirs.nbytes:
-                self.gpu.copy_from(theirs, ours)
-            return DeviceTensor(value.dtype, value.shape, self.gpu.device, ours)
-        array = GpuTransfer(value.handle.memory.gpu).copy_out(value)
-        return GpuTransfer(self.gpu).copy_in(array, self.gpu.device)
 
     def _observe(self, job: Job, start_ns: int, end_ns: int, nbytes: int) -> None:
         assert self._on_step is not None

@@ -77,12 +77,12 @@ class Interface:
             trimmed.outputs = list(outputs)
         return cls(tuple(Value(v.name, graph.type_of(v.name)) for v in graph.inputs), outputs, given, fixed), trimmed
 
-    def results(self, inputs: Sequence[np.ndarray], computed: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """All outputs, in order."""
+    def results(self, inputs: Sequence[Any], computed: Sequence[Any], own: Callable[[Any], Any] = np.array) -> list[Any]:
+        """All outputs, in order. `own`: a copy of an input, or of a constant, where the vendor's tensors lie."""
         left = iter(computed)
         count = len(self.given) + len(self.fixed) + len(self.outputs)
         return [
-            np.array(inputs[self.given[i]]) if i in self.given else np.array(self.fixed[i]) if i in self.fixed else next(left)
+            own(inputs[self.given[i]]) if i in self.given else own(self.fixed[i]) if i in self.fixed else next(left)
             for i in range(count)
         ]
 
@@ -96,6 +96,8 @@ class VendorProgram(Program):
         load: the executable for these input shapes (None: for all), with what it takes and gives.
         static: whether there is one for each combination of input shapes.
         remark: what people should know of how it came about.
+        own: a copy of an input, or of a constant, in the memory where the vendor's tensors lie.
+        admits: where there is one for many sizes, whether these input shapes are among them; others get one of their own.
     """
 
     def __init__(
@@ -106,10 +108,12 @@ class VendorProgram(Program):
         *,
         static: bool = False,
         remark: Callable[[], str] = str,
+        own: Callable[[Any], Any] = np.array,
+        admits: Callable[[Shapes], bool] | None = None,
     ) -> None:
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
         self.graph, self.provider, self.static = graph, provider, static
-        self._load, self._remark = load, remark
+        self._load, self._remark, self._own, self._admits = load, remark, own, admits
         self._lock = fork_safety.lock()
         self._loaded: OrderedDict[Shapes | None, tuple[Executable | None, Interface]] = OrderedDict()
         if not static:
@@ -122,17 +126,21 @@ class VendorProgram(Program):
         computed = executable.run(inputs) if executable is not None else []
         if run is not None:
             run.check()
-        return interface.results(inputs, computed)
+        return interface.results(inputs, computed, self._own)
 
     def _for(self, inputs: Sequence[np.ndarray]) -> tuple[Executable | None, Interface]:
-        shapes = tuple(tuple(array.shape) for array in inputs) if self.static else None
+        shapes: Shapes | None = None
+        if self.static or self._admits is not None:
+            shapes = tuple(tuple(array.shape) for array in inputs)
+            if self._admits is not None and self._admits(shapes):
+                shapes = None
         with self._lock:
             found = self._loaded.get(shapes)
             if found is None:
                 found = self._loaded[shapes] = self._load(shapes)
                 if len(self._loaded) > _KEPT_SHAPES:
-                    self._loaded.popitem(last=False)
-            elif self.static:
+                    del self._loaded[next(kept for kept in self._loaded if kept is not None)]
+            elif shapes is not None:
                 self._loaded.move_to_end(shapes)
         return found
 

@@ -79,6 +79,14 @@ class VendorExecutionProvider(ExecutionProvider):
         """An executable of what `build` made. Errors of `vendor_errors` become EPFail."""
         raise NotImplementedError(f"{type(self).__name__}.load")
 
+    def own(self, value: Any) -> Any:
+        """A copy of an input of a part, or of a constant (an array), in the memory where this provider's tensors lie."""
+        return np.array(value)
+
+    def make_survey(self, graph: Graph) -> Survey:
+        """Answers about a graph's nodes; by default each is translated by itself."""
+        return Survey(graph, self.translator)
+
     def artifact_cache(self) -> ArtifactCache:
         """Where compiled parts are kept."""
         return ArtifactCache()
@@ -96,7 +104,7 @@ class VendorExecutionProvider(ExecutionProvider):
 
     def _survey_of(self, graph: Graph) -> Survey:
         if self._survey is None or self._survey.graph is not graph:
-            self._survey = Survey(graph, self.translator)
+            self._survey = self.make_survey(graph)
         return self._survey
 
     def compile(self, graph: Graph, context: CompileContext) -> Program:
@@ -108,7 +116,12 @@ class VendorExecutionProvider(ExecutionProvider):
             return self.executable(graph if shapes is None else bind(graph, shapes), context, reasons.append)
 
         return VendorProgram(
-            graph, self.name, load, static=varies and not covered, remark=lambda: "; ".join(dict.fromkeys(reasons))
+            graph,
+            self.name,
+            load,
+            static=varies and not covered,
+            remark=lambda: "; ".join(dict.fromkeys(reasons)),
+            own=self.own,
         )
 
     def executable(
@@ -214,7 +227,11 @@ class VendorExecutionProvider(ExecutionProvider):
             _logger.debug("not from the cache: %s", error)
             return None
         return VendorProgram(
-            graph, self.name, lambda _: (executable, interface), remark=lambda: "compiled by an earlier session"
+            graph,
+            self.name,
+            lambda _: (executable, interface),
+            remark=lambda: "compiled by an earlier session",
+            own=self.own,
         )
 
     def compatibility_info(self) -> str:

@@ -1,20 +1,25 @@
 """Which nodes of a graph a vendor takes: each is answered for by itself, with the reason where the answer is no.
 
 What a table does not refuse is bound to sizes, legalised and translated alone; what the translator says then is the answer.
-Equal nodes are tried once in a process.
+Integers that follow from sizes (the target of a Reshape, computed by Shape, Gather and Concat) are constants then, as they are
+where the part is compiled. Equal nodes are tried once in a process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from intarsia.ep.capability import Support
 from intarsia.errors import IntarsiaError
+from intarsia.graph.dims import evaluate, symbols_of
 from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.machine import fork_safety
-from intarsia.providers.vendor.shape_profile import bind, is_open, probe_shapes
+from intarsia.ops import registry
+from intarsia.ops.framework.infer import infer
+from intarsia.providers.vendor.program import Interface
+from intarsia.providers.vendor.shape_profile import PROBED, bind, is_open, probe_shapes
 from intarsia.providers.vendor.single_node import KEPT_NBYTES, node_key, single_node
 from intarsia.providers.vendor.translator import Facts, Translator, Untranslatable
 
@@ -29,6 +34,7 @@ class Survey:
         self.graph, self.translator = graph, translator
         self._facts = Facts.of(graph)
         self._known: dict[int, Support] = {}
+        self._sizes: Mapping[str, np.ndarray] | None = None
 
     def answer(self, node: Node) -> Support:
         """Whether the vendor takes `node` of the graph."""
@@ -47,20 +53,52 @@ class Survey:
         refused = self.translator.refusal(node, self._facts)
         if refused is not None:
             return refused
-        key = node_key(node, self.graph, f"{self.translator.vendor} {sorted(self.translator.settings().items())}")
+        sizes = self._sizes_read_by(node)
+        asked = f"{self.translator.vendor} {sorted(self.translator.settings().items())}"
+        texts = {node.inputs.index(n): array.tolist() for n, array in sizes.items()}
+        key = node_key(node, self.graph, f"{asked} {texts}")
         with _lock:
             found = _answers.get(key)
         if found is None:
-            found = try_alone(node, self.graph, self.translator)
+            found = try_alone(node, self.graph, self.translator, sizes)
             with _lock:
                 _answers[key] = found
         return found
 
 
-def try_alone(node: Node, graph: Graph, translator: Translator) -> Support:
-    """Whether the node can be translated by itself; weights are zeros for that."""
+    def _sizes_read_by(self, node: Node) -> dict[str, np.ndarray]:
+        """Of the node's inputs, integers that follow from sizes, with `PROBED` for every size that varies."""
+        graph = self.graph
+        candidates = [n for n in dict.fromkeys(node.inputs) if n and n not in graph.constants and _is_integer(graph, n)]
+        if not candidates:
+            return {}
+        if self._sizes is None:
+            self._sizes = infer(graph, registry(), strict=False).values
+        found: dict[str, np.ndarray] = {}
+        for name in candidates:
+            elements, kind = self._sizes.get(name), graph.type_of(name)
+            if elements is None or name in graph.input_names():
+                continue
+            assert isinstance(kind, TensorType)
+            numbers = [evaluate(d, dict.fromkeys(symbols_of(d), PROBED)) for d in elements.flat]
+            found[name] = np.array(numbers, kind.dtype.numpy).reshape(elements.shape)
+        return found
+
+
+def _is_integer(graph: Graph, name: str) -> bool:
+    kind = graph.type_of(name)
+    return isinstance(kind, TensorType) and kind.dtype.is_integer
+
+
+def try_alone(node: Node, graph: Graph, translator: Translator, sizes: Mapping[str, np.ndarray] | None = None) -> Support:
+    """Whether the node can be translated by itself; weights are zeros for that.
+
+    Args:
+        sizes: numbers of inputs that follow from sizes.
+    """
     vendor = translator.vendor
     constants = {n: _light(graph.constants[n]) for n in node.inputs if n in graph.constants}
+    constants |= {name: Constant.of(name, array) for name, array in (sizes or {}).items()}
     try:
         probe = single_node(node, graph, constants)
         if is_open(probe):
@@ -68,6 +106,9 @@ def try_alone(node: Node, graph: Graph, translator: Translator) -> Support:
             if shapes is None:
                 return Support.no(f"{vendor} needs to know how many dimensions there are", code="shape")
             probe = bind(probe, shapes)
+        interface, probe = Interface.of(probe)
+        if not interface.outputs:
+            return Support.yes()  # its sizes are all that it computes
         legal = translator.legalized(probe)
         if why := unsized(legal):
             return Support.no(f"{vendor} takes no tensor whose size only a run's data decide: {why}", code="shape")
