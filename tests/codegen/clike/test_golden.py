@@ -14,6 +14,7 @@ from intarsia.codegen.clike import Cuda, Cut, Hip, OpenCl, Wgsl
 from intarsia.graph.dtypes import DType
 from intarsia.ops.arithmetic.matmul import matmul_integer
 from intarsia.ops.contrib.embedding_and_blocks import matmul_n_bits
+from intarsia.ops.framework.parameter_groups import flat
 from intarsia.ops.nn.conv import conv_integer, convolve
 from intarsia.ops.nn.sliding_windows import Windows
 from intarsia.primitives import lang as k
@@ -74,7 +75,7 @@ def bytes_times_bytes() -> k.Tensor:
 
 def byte_convolution() -> k.Tensor:
     x, w = k.input("x", DType.UINT8, (1, 16, 14, 14)), k.input("w", DType.INT8, (24, 16, 3, 3))
-    return conv_integer(x, w, k.input("p", DType.UINT8, ()), pads=[1, 1, 1, 1])
+    return flat(conv_integer)(x, w, k.input("p", DType.UINT8, ()), pads=[1, 1, 1, 1])
 
 
 def four_bits() -> k.Tensor:

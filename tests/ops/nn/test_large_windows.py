@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import intarsia as ort
 from intarsia.errors import InvalidGraph, RunTimeout
 from intarsia.graph.dtypes import DType
-from intarsia.ops.nn.sliding_windows import cut_to, place_windows, slide
+from intarsia.ops.nn.sliding_windows import WindowAttributes, cut_to, place_windows, slide
 from intarsia.primitives import lang as k
 
 PROVIDERS = ("CPUExecutionProvider", "ReferenceExecutionProvider")
@@ -193,8 +194,10 @@ def test_windows_meet_what_they_met() -> None:
         low, high = (int(v) for v in rng.integers(0, (size - 1) * d, 2, endpoint=True))
         if n + low + high < (size - 1) * d + 1:
             continue
-        windows = place_windows((n,), (size,), (s,), (low, high), (d,), clipped=True)
-        windows = place_windows((n,), (size,), (s * max(1, windows.out[0] // 20),), (low, high), (d,), clipped=True)  # type: ignore[operator]
+        attributes = WindowAttributes("NOTSET", (d,), None, (low, high), (s,))
+        windows = place_windows((n,), (size,), attributes, clipped=True)
+        attributes = replace(attributes, strides=(s * max(1, windows.out[0] // 20),))  # type: ignore[operator]
+        windows = place_windows((n,), (size,), attributes, clipped=True)
         cut = cut_to(windows, (n,))
         view = slide(k.input(0, DType.FLOAT, (1, 1, n)), cut, 0)
         assert view.shape[2] == windows.out[0]

@@ -14,7 +14,7 @@ from intarsia.graph.model import Node
 from intarsia.ops import registry
 from intarsia.ops.framework.evaluate import evaluate_node
 from intarsia.ops.framework.infer import trace
-from intarsia.ops.nn.sliding_windows import place_windows
+from intarsia.ops.nn.sliding_windows import WindowAttributes, place_windows
 from intarsia.primitives import lang as k
 from intarsia.primitives.interpreter import interpret
 
@@ -162,8 +162,8 @@ def test_same_padding_of_stride_1_keeps_the_symbol() -> None:
 
 
 def test_windows_that_would_start_behind_the_input_are_dropped() -> None:
-    assert place_windows([4], [1], [3], [0, 2], None, ceil_mode=1).out == (2,)
-    assert place_windows([3], [1], [3], [0, 1], None, ceil_mode=1).out == (1,)
+    assert place_windows([4], [1], WindowAttributes(strides=[3], pads=[0, 2]), ceil_mode=1).out == (2,)
+    assert place_windows([3], [1], WindowAttributes(strides=[3], pads=[0, 1]), ceil_mode=1).out == (1,)
 
 
 @pytest.mark.parametrize(

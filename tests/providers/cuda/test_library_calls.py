@@ -23,11 +23,13 @@ from intarsia.codegen.clike.vendor_libraries import select_calls
 from intarsia.codegen.clike.vendor_libraries.strided_views import View, view_of
 from intarsia.graph.dtypes import DType
 from intarsia.ops.arithmetic import matmul
+from intarsia.ops.framework.parameter_groups import flat
 from intarsia.ops.nn import activation
-from intarsia.ops.nn import conv as nn
+from intarsia.ops.nn.conv import conv
 from intarsia.primitives import lang as k
 from intarsia.primitives.interpreter import interpret
 
+gemm, fused_matmul, conv_of = flat(matmul.gemm), flat(matmul.fused_matmul), flat(conv)  # with attributes by name
 F, H, B, D, I8 = DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.DOUBLE, DType.INT8
 ACTIVATIONS = {
     "": lambda x: x, "relu": lambda x: np.maximum(x, 0), "tanh": np.tanh,
@@ -142,9 +144,9 @@ def test_products(
 def test_an_epilogue_that_is_one_call() -> None:
     x, w, b, z = (k.input(n, H, s) for n, s in (("x", (6, 8)), ("w", (5, 8)), ("b", (5,)), ("z", (6, 5))))
     for root, activated in (
-        (activation.relu(matmul.gemm(x, w, b, transB=1)), "relu"),
-        (activation.fast_gelu(matmul.gemm(x, w, b, transB=1)), "gelu_tanh"),
-        (matmul.gemm(x, w, z, transB=1), ""), (matmul.fused_matmul(x, w, transB=1, alpha=0.25), ""),
+        (activation.relu(gemm(x, w, b, transB=1)), "relu"),
+        (activation.fast_gelu(gemm(x, w, b, transB=1)), "gelu_tanh"),
+        (gemm(x, w, z, transB=1), ""), (fused_matmul(x, w, transB=1, alpha=0.25), ""),
     ):  # fmt: skip
         arrays = {n: drawn(s, H, 1) for n, s in (("x", (6, 8)), ("w", (5, 8)), ("b", (5,)), ("z", (6, 5)))}
         _, (job,) = computed(root, arrays, Offered())
@@ -246,7 +248,7 @@ def test_convolutions(
     addend = drawn(expected.shape, dtype, seed + 3)
     arrays = {"x": x, "w": w, "bias": bias, "addend": addend}
     leaves = {name: k.input(name, dtype, a.shape) for name, a in arrays.items()}
-    root = nn.conv(
+    root = conv_of(
         leaves["x"], leaves["w"], leaves["bias"] if added[0] else None, group=groups, pads=low + high,
         strides=[step] * rank, dilations=[spread] * rank,
     )  # fmt: skip
@@ -271,9 +273,9 @@ def test_channels_stay_last_from_convolution_to_convolution() -> None:
     x, v, w = drawn((2, 4, 6, 6), H, 1), drawn((8, 4, 3, 3), H, 2), drawn((8, 8, 1, 1), H, 3)
 
     def block(cut: Cut) -> k.Tensor:
-        made = activation.relu(nn.conv(k.input("x", H, x.shape), k.input("v", H, v.shape), pads=[1, 1, 1, 1]))
+        made = activation.relu(conv_of(k.input("x", H, x.shape), k.input("v", H, v.shape), pads=[1, 1, 1, 1]))
         first = cut.store(cut.settle(made), turned=True)  # as every value is that is read twice
-        return nn.conv(first, k.input("w", H, w.shape)) + first
+        return conv_of(first, k.input("w", H, w.shape)) + first
 
     found, jobs = computed(block, {"x": x, "v": v, "w": w}, Offered(last=True))
     wide = [a.astype(np.float64) for a in (x, v, w)]
@@ -287,8 +289,8 @@ def test_channels_stay_last_from_convolution_to_convolution() -> None:
 def test_a_bottleneck_is_a_call_for_each_convolution() -> None:
     """What the second one reads is stored as the operand of a product: a convolution by one element all the same."""
     x, v, w, b = drawn((1, 8, 6, 6), F, 1), drawn((4, 8, 3, 3), F, 2), drawn((8, 4, 1, 1), F, 3), drawn((8,), F, 4)
-    first = activation.relu(nn.conv(k.input("x", F, x.shape), k.input("v", F, v.shape), pads=[1, 1, 1, 1]))
-    second = nn.conv(first, k.input("w", F, w.shape), k.input("b", F, b.shape)) + k.input("x", F, x.shape)
+    first = activation.relu(conv_of(k.input("x", F, x.shape), k.input("v", F, v.shape), pads=[1, 1, 1, 1]))
+    second = conv_of(first, k.input("w", F, w.shape), k.input("b", F, b.shape)) + k.input("x", F, x.shape)
     found, jobs = computed(activation.relu(second), {"x": x, "v": v, "w": w, "b": b}, Offered())
     assert [job.schedule for job in jobs] == ["convolution", "convolution"]
     middle = np.maximum(convolved(x.astype(np.float64), v.astype(np.float64), [(1, 1)] * 2, [1, 1], [1, 1]), 0)
@@ -310,7 +312,7 @@ def test_a_product_of_few_elements_and_many_terms_is_one_call() -> None:
 
 def test_a_ceiling() -> None:
     x, w = drawn((1, 4, 6, 6), F, 1) * 40, drawn((8, 4, 3, 3), F, 2)
-    conv = nn.conv(k.input("x", F, x.shape), k.input("w", F, w.shape))
+    conv = conv_of(k.input("x", F, x.shape), k.input("w", F, w.shape))
     root = k.minimum(activation.relu(conv), 6.0)
     found, (job,) = computed(root, {"x": x, "w": w}, Offered())
     assert job.kernel.call.ceiling == 6.0
@@ -322,7 +324,7 @@ def test_a_graph_that_cudnn_does_not_know_loses_its_last_operations() -> None:
     offered = Offered()
     offered.dnn.knows = {"convolve", "convolve add"}
     x, w, b = drawn((1, 4, 6, 6), F, 1), drawn((8, 4, 3, 3), F, 2), drawn((8,), F, 3)
-    root = activation.gelu(nn.conv(*(k.input(n, F, a.shape) for n, a in (("x", x), ("w", w), ("b", b)))))
+    root = activation.gelu(conv_of(*(k.input(n, F, a.shape) for n, a in (("x", x), ("w", w), ("b", b)))))
     found, jobs = computed(root, {"x": x, "w": w, "b": b}, offered)
     assert [job.schedule for job in jobs] == ["convolution", "map"]
     expected = convolved(x.astype(np.float64), w.astype(np.float64), [(0, 0)] * 2, [1, 1], [1, 1]) + b.reshape(-1, 1, 1)
@@ -336,7 +338,7 @@ def test_engines_of_less_precision_are_left_out() -> None:
     offered = Offered()
     offered.dnn.engines = [FakeEngine(frozenset({0})), FakeEngine(frozenset({1}))]
     x, w = drawn((1, 4, 6, 6), F, 1), drawn((8, 4, 3, 3), F, 2)
-    root = nn.conv(k.input("x", F, x.shape), k.input("w", F, w.shape))
+    root = conv_of(k.input("x", F, x.shape), k.input("w", F, w.shape))
     _, (job,) = computed(root, {"x": x, "w": w}, offered)
     assert job.kernel.call is None
     assert "compute with less precision than is asked for" in job.choice.reason

@@ -17,6 +17,7 @@ from intarsia.codegen.clike import Cuda
 from intarsia.device.gpu import Gpu
 from intarsia.graph.dtypes import DType
 from intarsia.ops.arithmetic.matmul import matmul_integer
+from intarsia.ops.framework.parameter_groups import flat
 from intarsia.ops.nn.conv import conv_integer
 from intarsia.primitives import lang as k
 
@@ -115,7 +116,7 @@ def test_conv_integer(gpu: Gpu, types: tuple[str, str], group: int, pads: int, k
     x, w = some(types[0], 1, 16, 14, 14), some(types[1], 24, 16 // group, kernel, kernel)
     zero, own = some(types[0]), some(types[1], 24)
     operands = [x, w, zero, own]
-    root = conv_integer(*leaves(*operands), group=group, pads=[pads] * 4)
+    root = flat(conv_integer)(*leaves(*operands), group=group, pads=[pads] * 4)
     plan = planned(gpu, [root], operands)
     assert "byte product" in [job.schedule for job in plan.jobs]
     import torch

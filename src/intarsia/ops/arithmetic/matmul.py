@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from intarsia.graph.dtypes import DType
+from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.operands import HALF, aligned, as_scalar
+from intarsia.ops.framework.parameter_groups import ParameterGroup
+from intarsia.ops.framework.quantized import OutputQuantization, Quantized
 from intarsia.ops.framework.registry import op
 from intarsia.primitives import lang as k
 
@@ -38,40 +41,34 @@ def _scaled(x: Tensor, factor: float) -> Tensor:
     return x * factor
 
 
-def _gemm(a: Tensor, b: Tensor, c: Tensor | None, alpha: float, beta: float, trans_a: int, trans_b: int) -> Tensor:
-    """alpha * A' @ B' + beta * C; float16 and bfloat16 are rounded once, at the end."""
-    for x, name in ((a, "A"), (b, "B")):
-        if x.rank != 2:
-            raise k.DefinitionError(f"Gemm's {name} must be a matrix, got {x!r}")
-    half = a.dtype in HALF
-    left = k.transpose(a, (1, 0)) if trans_a else a
-    right = k.transpose(b, (1, 0)) if trans_b else b
-    out = _scaled(k.dot(left, right, DType.FLOAT if half else None), alpha)
-    if c is not None and beta != 0.0:
-        out = out + k.broadcast(_scaled(k.cast(c, out.dtype), beta), out.shape)
-    return k.cast(out, a.dtype)
+@dataclass(frozen=True)
+class GemmAttributes(ParameterGroup):
+    """Factors of the product and of C, and which operands are transposed."""
+
+    alpha: float = 1.0
+    beta: float = 1.0
+    transA: int = 0
+    transB: int = 0
 
 
 @op("Gemm", (1, 6))
-def gemm_broadcast(
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
-    broadcast: int = 0,
-) -> Tensor:
-    return _gemm(A, B, C, alpha, beta, transA, transB)
+def gemm_broadcast(A: Tensor, B: Tensor, C: Tensor, *, attributes: GemmAttributes, broadcast: int = 0) -> Tensor:
+    return gemm(A, B, C, attributes=attributes)
 
 
 @op("Gemm", (7, 9, 11, 13))
-def gemm(
-    A: Tensor, B: Tensor, C: Tensor | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0
-) -> Tensor:
-    return _gemm(A, B, C, alpha, beta, transA, transB)
+def gemm(A: Tensor, B: Tensor, C: Tensor | None = None, *, attributes: GemmAttributes) -> Tensor:
+    """alpha * A' @ B' + beta * C; float16 and bfloat16 are rounded once, at the end."""
+    for x, name in ((A, "A"), (B, "B")):
+        if x.rank != 2:
+            raise k.DefinitionError(f"Gemm's {name} must be a matrix, got {x!r}")
+    half = A.dtype in HALF
+    left = k.transpose(A, (1, 0)) if attributes.transA else A
+    right = k.transpose(B, (1, 0)) if attributes.transB else B
+    out = _scaled(k.dot(left, right, DType.FLOAT if half else None), attributes.alpha)
+    if C is not None and attributes.beta != 0.0:
+        out = out + k.broadcast(_scaled(k.cast(C, out.dtype), attributes.beta), out.shape)
+    return k.cast(out, A.dtype)
 
 
 def _centred(x: Tensor, zero_point: Tensor | None, row_vector: bool) -> Tensor:
@@ -91,11 +88,11 @@ def matmul_integer(A: Tensor, B: Tensor, a_zero_point: Tensor | None = None, b_z
     return matrix_product(_centred(A, a_zero_point, False), _centred(B, b_zero_point, True), DType.INT32)
 
 
-def _dequantized(x: Tensor, scale: Tensor, zero_point: Tensor, row_vector: bool) -> Tensor:
-    scale, zero_point = (k.reshape(p, ()) if p.rank == 1 and p.shape[0] == 1 else p for p in (scale, zero_point))
+def _dequantized(x: Quantized, row_vector: bool) -> Tensor:
+    scale, zero_point = (k.reshape(p, ()) if p.rank == 1 and p.shape[0] == 1 else p for p in (x.scale, x.zero_point))
     if not row_vector:
         scale, zero_point = (aligned(p, 2, 0) if p.rank == 1 else p for p in (scale, zero_point))
-    return (k.cast(x, DType.FLOAT) - k.cast(zero_point, DType.FLOAT)) * k.cast(scale, DType.FLOAT)
+    return (k.cast(x.values, DType.FLOAT) - k.cast(zero_point, DType.FLOAT)) * k.cast(scale, DType.FLOAT)
 
 
 def requantized(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
@@ -111,25 +108,16 @@ def requantized(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
 
 @op("QLinearMatMul", 1, domain="com.microsoft")  # as onnxruntime's quantiser writes it for float8
 @op("QLinearMatMul", (10, 21))
-def qlinear_matmul(
-    a: Tensor,
-    a_scale: Tensor,
-    a_zero_point: Tensor,
-    b: Tensor,
-    b_scale: Tensor,
-    b_zero_point: Tensor,
-    y_scale: Tensor,
-    y_zero_point: Tensor,
-) -> Tensor:
+def qlinear_matmul(a: Quantized, b: Quantized, y: OutputQuantization) -> Tensor:
     """(a - zero)(b - zero) summed in int32, scaled to y's quantisation (float8: computed in float32)."""
-    if a.dtype.is_integer and b.dtype.is_integer:
-        total = matrix_product(_centred(a, a_zero_point, False), _centred(b, b_zero_point, True), DType.INT32)
-        left = _per_row(a_scale)
-        right = k.reshape(b_scale, ()) if b_scale.rank == 1 and b_scale.shape[0] == 1 else b_scale
+    if a.values.dtype.is_integer and b.values.dtype.is_integer:
+        total = matrix_product(_centred(a.values, a.zero_point, False), _centred(b.values, b.zero_point, True), DType.INT32)
+        left = _per_row(a.scale)
+        right = k.reshape(b.scale, ()) if b.scale.rank == 1 and b.scale.shape[0] == 1 else b.scale
         real = k.cast(total, DType.FLOAT) * (k.cast(left, DType.FLOAT) * k.cast(right, DType.FLOAT))
     else:
-        real = matrix_product(_dequantized(a, a_scale, a_zero_point, False), _dequantized(b, b_scale, b_zero_point, True))
-    return requantized(real, k.cast(_per_row(y_scale), DType.FLOAT), _per_row(y_zero_point))
+        real = matrix_product(_dequantized(a, row_vector=False), _dequantized(b, row_vector=True))
+    return requantized(real, k.cast(_per_row(y.scale), DType.FLOAT), _per_row(y.zero_point))
 
 
 def _per_row(p: Tensor) -> Tensor:
@@ -151,14 +139,23 @@ def _transposed(x: Tensor, last_two: int, batch: int) -> Tensor:
 @op("SparseToDenseMatMul", 1, domain="com.microsoft")
 def sparse_to_dense_matmul(A: Tensor, B: Tensor, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> Tensor:
     """`A` is a sparse tensor to the model's callers; a run has its dense form."""
-    return fused_matmul(A, B, alpha=alpha, transA=transA, transB=transB)
+    return fused_matmul(A, B, attributes=MatMulAttributes(alpha, transA, transB))
+
+
+@dataclass(frozen=True)
+class MatMulAttributes(ParameterGroup):
+    """A factor, and which axes of the operands change places: the last two, and those of the batch."""
+
+    alpha: float = 1.0
+    transA: int = 0
+    transB: int = 0
+    transBatchA: int = 0
+    transBatchB: int = 0
 
 
 @op("FusedMatMul", 1, domain="com.microsoft")
-def fused_matmul(
-    A: Tensor, B: Tensor, *, alpha: float = 1.0, transA: int = 0, transB: int = 0, transBatchA: int = 0, transBatchB: int = 0
-) -> Tensor:
-    left = _transposed(A, transA, transBatchA) if A.rank > 1 else A
-    right = _transposed(B, transB, transBatchB) if B.rank > 1 else B
+def fused_matmul(A: Tensor, B: Tensor, *, attributes: MatMulAttributes) -> Tensor:
+    left = _transposed(A, attributes.transA, attributes.transBatchA) if A.rank > 1 else A
+    right = _transposed(B, attributes.transB, attributes.transBatchB) if B.rank > 1 else B
     out = matrix_product(left, right, DType.FLOAT if A.dtype in HALF else None)
-    return k.cast(_scaled(out, alpha), A.dtype)
+    return k.cast(_scaled(out, attributes.alpha), A.dtype)

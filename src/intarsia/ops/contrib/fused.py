@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 
 from intarsia.graph.dims import Dim, floordiv, product
 from intarsia.graph.dtypes import DType
-from intarsia.ops.arithmetic.matmul import fused_matmul, gemm, matrix_product
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.arithmetic.matmul import GemmAttributes, MatMulAttributes, fused_matmul, gemm, matrix_product
 from intarsia.ops.framework.operands import HALF, element_type, integers, normal_axis, widened
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext, op
 from intarsia.ops.internal.channels_last import to_channels_first, to_channels_last
 from intarsia.ops.nn.activation import gelu_of, gelu_tanh_of, softplus_of
 from intarsia.ops.nn.conv import conv, conv_transpose
 from intarsia.ops.nn.pooling import max_pool
-from intarsia.ops.nn.sliding_windows import cut_to, place_windows, slide
+from intarsia.ops.nn.sliding_windows import DilatedPoolAttributes, WindowAttributes, cut_to, place_windows, slide
 from intarsia.primitives import lang as k
 
 DOMAIN = "com.microsoft"
@@ -209,35 +212,44 @@ def branchwise_rms_norm(X: Tensor, scale: Tensor | None = None, *, epsilon: floa
 # --- products -------------------------------------------------------------------------------------------------------
 
 
-op("TransposeMatMul", 1, domain=DOMAIN)(
-    lambda A, B, *, alpha=1.0, transA=0, transB=0: fused_matmul(A, B, alpha=alpha, transA=transA, transB=transB)
-)
+@op("TransposeMatMul", 1, domain=DOMAIN)
+def transpose_matmul(A: Tensor, B: Tensor, *, alpha: float = 1.0, transA: int = 0, transB: int = 0) -> Tensor:
+    return fused_matmul(A, B, attributes=MatMulAttributes(alpha, transA, transB))
+
+
+@dataclass(frozen=True)
+class ProductActivation(ParameterGroup):
+    """What a fused product's result goes through, with the activation's parameters."""
+
+    activation: str | None = None
+    activation_alpha: float | None = None
+    activation_beta: float | None = None
+    activation_gamma: float | None = None
+
+    @property
+    def pair(self) -> tuple[float | None, float | None]:
+        """The parameters that count: Selu has alpha and gamma, the others alpha and beta."""
+        return self.activation_alpha, self.activation_gamma if self.activation == "Selu" else self.activation_beta
+
+
+@dataclass(frozen=True)
+class ActivationAlongAxis(ProductActivation):
+    """An activation that there always is, Softmax among them."""
+
+    activation: str = field()
+    activation_axis: int | None = None
 
 
 @op("FusedMatMulActivation", 1, domain=DOMAIN)
-def fused_matmul_activation(
-    A: Tensor, B: Tensor, *, activation: str, activation_alpha: float | None = None, activation_axis: int | None = None,
-    activation_beta: float | None = None, activation_gamma: float | None = None, alpha: float = 1.0, transA: int = 0,
-    transB: int = 0, transBatchA: int = 0, transBatchB: int = 0,
-) -> Tensor:  # fmt: skip
-    y = fused_matmul(A, B, alpha=alpha, transA=transA, transB=transB, transBatchA=transBatchA, transBatchB=transBatchB)
-    axis = -1 if activation_axis is None else activation_axis
-    return activated(y, activation, _pair(activation, activation_alpha, activation_beta, activation_gamma), axis)
+def fused_matmul_activation(A: Tensor, B: Tensor, *, fused: ActivationAlongAxis, product: MatMulAttributes) -> Tensor:
+    y = fused_matmul(A, B, attributes=product)
+    axis = -1 if fused.activation_axis is None else fused.activation_axis
+    return activated(y, fused.activation, fused.pair, axis)
 
 
 @op("FusedGemm", 1, domain=DOMAIN)
-def fused_gemm(
-    A: Tensor, B: Tensor, C: Tensor | None = None, *, activation: str | None = None, activation_alpha: float | None = None,
-    activation_beta: float | None = None, activation_gamma: float | None = None, alpha: float = 1.0, beta: float = 1.0,
-    transA: int = 0, transB: int = 0,
-) -> Tensor:  # fmt: skip
-    y = gemm(A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
-    return activated(y, activation, _pair(activation, activation_alpha, activation_beta, activation_gamma))
-
-
-def _pair(name: str | None, alpha: float | None, beta: float | None, gamma: float | None) -> tuple[float | None, float | None]:
-    """An activation's parameters: Selu has alpha and gamma, the others alpha and beta."""
-    return alpha, gamma if name == "Selu" else beta
+def fused_gemm(A: Tensor, B: Tensor, C: Tensor | None = None, *, fused: ProductActivation, product: GemmAttributes) -> Tensor:
+    return activated(gemm(A, B, C, attributes=product), fused.activation, fused.pair)
 
 
 @op("GemmFastGelu", 1, domain=DOMAIN)
@@ -246,69 +258,70 @@ def gemm_fast_gelu(X: Tensor, W: Tensor, bias: Tensor | None = None) -> Tensor:
     return k.cast(gelu_tanh_of(y if bias is None else y + k.cast(bias, y.dtype)), X.dtype)
 
 
+@dataclass(frozen=True)
+class GemmFloat8Attributes(GemmAttributes):
+    """Those of Gemm, the activation behind it, and the result's element type."""
+
+    beta: float = 0.0
+    activation: str | None = None
+    dtype: int = 1
+
+
 @op("GemmFloat8", 1, domain=DOMAIN)
 def gemm_float8(
     A: Tensor, B: Tensor, C: Tensor | None = None, scaleA: Tensor | None = None, scaleB: Tensor | None = None,
-    scaleY: Tensor | None = None, *, activation: str | None = None, alpha: float = 1.0, beta: float = 0.0, dtype: int = 1,
-    transA: int = 0, transB: int = 0,
+    scaleY: Tensor | None = None, *, attributes: GemmFloat8Attributes,
 ) -> Tensor:  # fmt: skip
     """alpha scaleA scaleB A B + beta C in float32, times scaleY, in the type `dtype`."""
     a, b = (k.cast(x, DType.FLOAT) if s is None else k.cast(x, DType.FLOAT) * s for x, s in ((A, scaleA), (B, scaleB)))
     c = None if C is None else k.cast(C, DType.FLOAT)
-    y = activated(gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB), activation)
-    return k.cast(y if scaleY is None else y * scaleY, element_type(dtype))
+    y = activated(gemm(a, b, c, attributes=attributes), attributes.activation)
+    return k.cast(y if scaleY is None else y * scaleY, element_type(attributes.dtype))
 
 
 # --- convolutions and pools -----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class FusedActivation(ParameterGroup):
+    """What a fused convolution's result goes through."""
+
+    activation: str | None = None
+    activation_params: Sequence[float] | None = None
+
+    def of(self, y: Tensor) -> Tensor:
+        """`y` through the activation. Raises DefinitionError as `activated`."""
+        return activated(y, self.activation, tuple(self.activation_params or ()))
+
+
 @op("FusedConv", 1, domain=DOMAIN)
 def fused_conv(
-    X: Tensor, W: Tensor, B: Tensor | None = None, Z: Tensor | None = None, *, activation: str | None = None,
-    activation_params: Sequence[float] | None = None, auto_pad: str = "NOTSET", dilations: Ints | None = None, group: int = 1,
-    kernel_shape: Ints | None = None, pads: Ints | None = None, strides: Ints | None = None,
+    X: Tensor, W: Tensor, B: Tensor | None = None, Z: Tensor | None = None, *, fused: FusedActivation, group: int = 1,
+    attributes: WindowAttributes,
 ) -> Tensor:  # fmt: skip
     """The convolution, plus Z, through the activation."""
-    y = conv(
-        X, W, B, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides
-    )
-    return activated(y if Z is None else y + Z, activation, tuple(activation_params or ()))
+    y = conv(X, W, B, group=group, attributes=attributes)
+    return fused.of(y if Z is None else y + Z)
 
 
 @op("NhwcConv", 1, domain=DOMAIN)
-def nhwc_conv(
-    X: Tensor, W: Tensor, B: Tensor | None = None, *, auto_pad: str = "NOTSET", dilations: Ints | None = None, group: int = 1,
-    kernel_shape: Ints | None = None, pads: Ints | None = None, strides: Ints | None = None,
-) -> Tensor:  # fmt: skip
+def nhwc_conv(X: Tensor, W: Tensor, B: Tensor | None = None, *, group: int = 1, attributes: WindowAttributes) -> Tensor:
     """X and Y are channels-last; W is [M, C / group, ...] as in Conv."""
-    y = conv(
-        to_channels_first(X), W, B, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads,
-        strides=strides,
-    )  # fmt: skip
-    return to_channels_last(y)
+    return to_channels_last(conv(to_channels_first(X), W, B, group=group, attributes=attributes))
 
 
 @op("NhwcFusedConv", 1, domain=DOMAIN)
 def nhwc_fused_conv(
-    X: Tensor, W: Tensor, B: Tensor | None = None, Z: Tensor | None = None, *, activation: str | None = None,
-    activation_params: Sequence[float] | None = None, auto_pad: str = "NOTSET", dilations: Ints | None = None, group: int = 1,
-    kernel_shape: Ints | None = None, pads: Ints | None = None, strides: Ints | None = None,
+    X: Tensor, W: Tensor, B: Tensor | None = None, Z: Tensor | None = None, *, fused: FusedActivation, group: int = 1,
+    attributes: WindowAttributes,
 ) -> Tensor:  # fmt: skip
-    y = nhwc_conv(
-        X, W, B, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides
-    )
-    return activated(y if Z is None else y + Z, activation, tuple(activation_params or ()))
+    y = nhwc_conv(X, W, B, group=group, attributes=attributes)
+    return fused.of(y if Z is None else y + Z)
 
 
 @op("NhwcMaxPool", 1, domain=DOMAIN)
-def nhwc_max_pool(
-    x: Tensor, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Ints | None = None, kernel_shape: Ints,
-    pads: Ints | None = None, strides: Ints | None = None,
-) -> Tensor:  # fmt: skip
-    y, _ = max_pool(
-        to_channels_first(x), kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode, dilations=dilations, pads=pads,
-        strides=strides, node=NodeContext(),
-    )  # fmt: skip
+def nhwc_max_pool(x: Tensor, *, attributes: DilatedPoolAttributes) -> Tensor:
+    y, _ = max_pool(to_channels_first(x), attributes=attributes, node=NodeContext())
     return to_channels_last(y)
 
 
@@ -322,7 +335,8 @@ def maxpool_with_mask(
     The first element of an image counts whatever its mask is. The mask repeats over leading axes of size 1.
     """
     sizes = tuple(kernel_shape) if kernel_shape else X.shape[2:]
-    windows = cut_to(place_windows(X.shape[2:], sizes, strides, pads, None, auto_pad, clipped=True), X.shape[2:])
+    given = WindowAttributes(auto_pad=auto_pad, pads=pads, strides=strides)
+    windows = cut_to(place_windows(X.shape[2:], sizes, given, clipped=True), X.shape[2:])
     first: Tensor | None = None
     for axis in range(2, X.rank):
         edge = k.equal(k.iota([d if i == axis else 1 for i, d in enumerate(X.shape)], axis), 0)
@@ -335,32 +349,52 @@ def maxpool_with_mask(
     return k.reduce_max(k.select(open_, slide(X, windows, lowest), lowest), range(X.rank, last + 1))
 
 
+@dataclass(frozen=True)
+class ConvTransposeAttributes(ParameterGroup):
+    """A transposed convolution's attributes where an input has the pads."""
+
+    auto_pad: str = "NOTSET"
+    dilations: Ints | None = None
+    group: int = 1
+    kernel_shape: Ints | None = None
+    output_padding: Ints | None = None
+    strides: Ints | None = None
+
+    def padded(self, pads: Ints | None) -> WindowAttributes:
+        """Those that say where the windows lie, with these pads."""
+        return WindowAttributes(self.auto_pad, self.dilations, self.kernel_shape, pads, self.strides)
+
+
 @op("ConvTransposeWithDynamicPads", 1, domain=DOMAIN, values=("Pads",))
 def conv_transpose_with_dynamic_pads(
-    X: Tensor, W: Tensor, Pads: object = None, B: Tensor | None = None, *, auto_pad: str = "NOTSET",
-    dilations: Ints | None = None, group: int = 1, kernel_shape: Ints | None = None, output_padding: Ints | None = None,
-    strides: Ints | None = None,
-) -> Tensor:  # fmt: skip
+    X: Tensor, W: Tensor, Pads: object = None, B: Tensor | None = None, *, attributes: ConvTransposeAttributes
+) -> Tensor:
     pads = None if Pads is None else integers(Pads, "Pads")  # type: ignore[arg-type]
     return conv_transpose(
-        X, W, B, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, output_padding=output_padding,
-        pads=pads, strides=strides,
-    )  # fmt: skip
+        X, W, B, group=attributes.group, output_padding=attributes.output_padding, attributes=attributes.padded(pads)
+    )
 
 
 # --- normalisation --------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class GroupNormAttributes(ParameterGroup):
+    """How channels are normalised in groups, and whether SiLU (`activation` 1) follows."""
+
+    activation: int
+    groups: int
+    channels_last: int = 1
+    epsilon: float = 1e-5
+
+
 @op("GroupNorm", 1, domain=DOMAIN)
-def group_norm(
-    X: Tensor, gamma: Tensor, beta: Tensor, *, activation: int, channels_last: int = 1, epsilon: float = 1e-5, groups: int
-) -> Tensor:
-    return k.cast(_group_norm(widened(X), gamma, beta, activation, channels_last, epsilon, groups), X.dtype)
+def group_norm(X: Tensor, gamma: Tensor, beta: Tensor, *, attributes: GroupNormAttributes) -> Tensor:
+    return k.cast(_group_norm(widened(X), gamma, beta, attributes), X.dtype)
 
 
-def _group_norm(
-    x: Tensor, gamma: Tensor, beta: Tensor, activation: int, channels_last: int, epsilon: float, groups: int
-) -> Tensor:
+def _group_norm(x: Tensor, gamma: Tensor, beta: Tensor, attributes: GroupNormAttributes) -> Tensor:
+    activation, channels_last, groups = attributes.activation, attributes.channels_last, attributes.groups
     if activation not in (0, 1):
         raise k.DefinitionError(f"activation is {activation}; expected 0 for none or 1 for SiLU")
     if x.rank < 3:
@@ -371,7 +405,7 @@ def _group_norm(
     rows = k.reshape(x, (*x.shape[:at], groups, floordiv(channels, groups), *x.shape[at + 1 :]))
     axes = [i for i in range(1, rows.rank) if i != at]
     centred = rows - k.reduce_mean(rows, axes, keepdims=True)
-    inverse = 1.0 / k.sqrt(k.reduce_mean(centred * centred, axes, keepdims=True) + epsilon)
+    inverse = 1.0 / k.sqrt(k.reduce_mean(centred * centred, axes, keepdims=True) + attributes.epsilon)
     normal = k.reshape(centred * inverse, x.shape)
     scale, bias = (k.reshape(k.cast(p, x.dtype), [channels if i == at else 1 for i in range(x.rank)]) for p in (gamma, beta))
     y = normal * scale + bias
@@ -380,16 +414,16 @@ def _group_norm(
 
 @op("SkipGroupNorm", 1, domain=DOMAIN)
 def skip_group_norm(
-    X: Tensor, gamma: Tensor, beta: Tensor, skip: Tensor, bias: Tensor | None = None, *, activation: int,
-    channels_last: int = 1, epsilon: float = 1e-5, groups: int, node: NodeContext,
+    X: Tensor, gamma: Tensor, beta: Tensor, skip: Tensor, bias: Tensor | None = None, *, attributes: GroupNormAttributes,
+    node: NodeContext,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """GroupNorm of X + skip + bias, and that sum; a skip [N, C] repeats over the image."""
-    at = X.rank - 1 if channels_last else 1
+    at = X.rank - 1 if attributes.channels_last else 1
     added = widened(skip)
     if skip.rank == 2:
         added = k.reshape(added, [skip.shape[0] if i == 0 else skip.shape[1] if i == at else 1 for i in range(X.rank)])
     total = widened(X) + added
     if bias is not None:
         total = total + k.reshape(widened(bias), [bias.shape[0] if i == at else 1 for i in range(X.rank)])
-    y = _group_norm(total, gamma, beta, activation, channels_last, epsilon, groups)
+    y = _group_norm(total, gamma, beta, attributes)
     return k.cast(y, X.dtype), k.cast(total, X.dtype) if node.outputs > 1 else None

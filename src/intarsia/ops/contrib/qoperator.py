@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from intarsia.graph.dims import format_shape
 from intarsia.graph.dtypes import DType
+from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.arithmetic.matmul import matrix_product
 from intarsia.ops.contrib.attention import Choice, Earlier, Projection, attend_projected
 from intarsia.ops.contrib.embedding_and_blocks import embed_layer_normalization
 from intarsia.ops.framework.operands import OMITTED, normal_axis, widened
+from intarsia.ops.framework.parameter_groups import ParameterGroup
+from intarsia.ops.framework.quantized import OutputQuantization, Quantized, QuantizedMatrix
 from intarsia.ops.framework.registry import NodeContext, op
 from intarsia.ops.internal.channels_last import to_channels_first, to_channels_last
 from intarsia.ops.nn.conv import qlinear_conv
-from intarsia.ops.nn.pooling import average_pool
+from intarsia.ops.nn.pooling import average_over
+from intarsia.ops.nn.sliding_windows import PoolAttributes, WindowAttributes
 from intarsia.ops.tensor.quantize import dequantize_linear, dynamic_quantize_linear, quantize_linear
 from intarsia.primitives import lang as k
 
@@ -99,58 +104,69 @@ def qlinear_global_average_pool(
     return _quantized(k.reduce_mean(x, axes, True), y_scale, y_zero_point, X)
 
 
+@dataclass(frozen=True)
+class AnyLayoutPoolAttributes(PoolAttributes):
+    """Those of AveragePool, and whether channels come last."""
+
+    channels_last: int = 0
+    count_include_pad: int = 0
+
+
 @op("QLinearAveragePool", since=1, domain=DOMAIN)
 def qlinear_average_pool(
     X: Tensor, x_scale: Tensor, x_zero_point: Tensor | None = None, y_scale: Tensor = OMITTED,
-    y_zero_point: Tensor | None = None, *, auto_pad: str = "NOTSET", ceil_mode: int = 0, channels_last: int = 0,
-    count_include_pad: int = 0, kernel_shape: Sequence[int], pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
+    y_zero_point: Tensor | None = None, *, attributes: AnyLayoutPoolAttributes,
 ) -> Tensor:  # fmt: skip
     x = dequantize_linear(X, x_scale, x_zero_point)
     inner = range(1, X.rank - 1)
-    x = k.transpose(x, (0, X.rank - 1, *inner)) if channels_last else x
-    y = average_pool(
-        x, kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
-        pads=pads, strides=strides,
-    )  # fmt: skip
-    y = k.transpose(y, (0, *range(2, X.rank), 1)) if channels_last else y
+    x = k.transpose(x, (0, X.rank - 1, *inner)) if attributes.channels_last else x
+    y = average_over(x, attributes, attributes.count_include_pad)
+    y = k.transpose(y, (0, *range(2, X.rank), 1)) if attributes.channels_last else y
     return _quantized(y, y_scale, y_zero_point, X)
 
 
 @op("QLinearWhere", since=1, domain=DOMAIN)
-def qlinear_where(
-    condition: Tensor, X: Tensor, x_scale: Tensor, x_zero_point: Tensor, Y: Tensor, y_scale: Tensor, y_zero_point: Tensor,
-    z_scale: Tensor, z_zero_point: Tensor,
-) -> Tensor:  # fmt: skip
-    x, y = dequantize_linear(X, x_scale, x_zero_point), dequantize_linear(Y, y_scale, y_zero_point)
-    return _quantized(k.select(condition, x, y), z_scale, z_zero_point, X)
+def qlinear_where(condition: Tensor, X: QuantizedMatrix, Y: QuantizedMatrix, z: OutputQuantization) -> Tensor:
+    x, y = (dequantize_linear(v.values, v.scale, v.zero_point) for v in (X, Y))
+    return _quantized(k.select(condition, x, y), z.scale, z.zero_point, X.values)
+
+
+@dataclass(frozen=True)
+class QGemmAttributes(ParameterGroup):
+    """A factor of the product, and which operands are transposed."""
+
+    alpha: float = 1.0
+    transA: int = 0
+    transB: int = 0
 
 
 @op("QGemm", since=1, domain=DOMAIN)
 def qgemm(
-    A: Tensor, a_scale: Tensor, a_zero_point: Tensor, B: Tensor, b_scale: Tensor, b_zero_point: Tensor, C: Tensor | None = None,
-    y_scale: Tensor | None = None, y_zero_point: Tensor | None = None, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
+    A: QuantizedMatrix, B: QuantizedMatrix, C: Tensor | None = None, y_scale: Tensor | None = None,
+    y_zero_point: Tensor | None = None, *, attributes: QGemmAttributes,
 ) -> Tensor:  # fmt: skip
     """alpha A B + C, where C counts in steps of alpha * a_scale * b_scale; float32 where `y_scale` is omitted.
 
     Integers are summed, and the sums scaled, as onnxruntime does: an infinite scale meets no zeros inside a sum.
     """
-    for name, x in (("a_scale", a_scale), ("a_zero_point", a_zero_point), ("y_scale", y_scale), ("y_zero_point", y_zero_point)):
+    ones = {"a_scale": A.scale, "a_zero_point": A.zero_point, "y_scale": y_scale, "y_zero_point": y_zero_point}
+    for name, x in ones.items():
         if x is not None and not _holds_one(x):
             raise k.DefinitionError(f"{name} has shape {format_shape(x.shape)}; expected a scalar or [1]")
-    for name, x in (("b_scale", b_scale), ("b_zero_point", b_zero_point)):
+    for name, x in (("b_scale", B.scale), ("b_zero_point", B.zero_point)):
         if x.rank > 1:
             raise k.DefinitionError(
                 f"{name} has shape {format_shape(x.shape)}; expected a scalar, or [N], one for each column of the product"
             )
-    left, right = (k.transpose(x, (1, 0)) if turned else x for x, turned in ((A, transA), (B, transB)))
+    pairs = (A.values, attributes.transA), (B.values, attributes.transB)
+    left, right = (k.transpose(x, (1, 0)) if turned else x for x, turned in pairs)
     total = matrix_product(
-        _less_zero(left, a_zero_point, by_row=True), _less_zero(right, b_zero_point, by_row=False), DType.INT32
+        _less_zero(left, A.zero_point, by_row=True), _less_zero(right, B.zero_point, by_row=False), DType.INT32
     )
     if C is not None:
         total = total + C
-    y = k.cast(total, DType.FLOAT) * (_spread(a_scale, by_row=True) * _spread(b_scale, by_row=False) * alpha)
-    return y if y_scale is None else _quantized(y, y_scale, y_zero_point, A)
+    y = k.cast(total, DType.FLOAT) * (_spread(A.scale, by_row=True) * _spread(B.scale, by_row=False) * attributes.alpha)
+    return y if y_scale is None else _quantized(y, y_scale, y_zero_point, A.values)
 
 
 def _holds_one(x: Tensor) -> bool:
@@ -290,17 +306,14 @@ BNB4_NUMBERS = (
 
 @op("QLinearConv", since=1, domain=DOMAIN)
 def qlinear_conv_any_layout(
-    x: Tensor, x_scale: Tensor, x_zero_point: Tensor, w: Tensor, w_scale: Tensor, w_zero_point: Tensor, y_scale: Tensor,
-    y_zero_point: Tensor, B: Tensor | None = None, *, auto_pad: str = "NOTSET", channels_last: int = 0,
-    dilations: Sequence[int] | None = None, group: int = 1, kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
+    x: Quantized, w: Quantized, y: OutputQuantization, B: Tensor | None = None, *, channels_last: int = 0, group: int = 1,
+    attributes: WindowAttributes,
 ) -> Tensor:  # fmt: skip
     """QLinearConv whose x and y may be channels-last; w is [M, C / group, ...] either way."""
-    y = qlinear_conv(
-        to_channels_first(x) if channels_last else x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, B,
-        auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides,
-    )  # fmt: skip
-    return to_channels_last(y) if channels_last else y
+    if not channels_last:
+        return qlinear_conv(x, w, y, B, group=group, attributes=attributes)
+    image = replace(x, values=to_channels_first(x.values))
+    return to_channels_last(qlinear_conv(image, w, y, B, group=group, attributes=attributes))
 
 
 @op("QLinearReduceMean", since=1, domain=DOMAIN)

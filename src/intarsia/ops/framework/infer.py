@@ -19,6 +19,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.attributes import check_attributes, unknown_attribute
+from intarsia.ops.framework.parameter_groups import keyword_names, takes_any_keyword
 from intarsia.ops.framework.registry import REQUIRED, NodeContext, OpRecord, Registry
 from intarsia.ops.framework.schema_check import check_bodies, check_operands
 from intarsia.ops.framework.size_quotients import FOLLOWED, Ratio, divided, follow
@@ -392,7 +393,7 @@ def _infer_host(
         return known if known is not None else _named_elements(node.inputs[i], inputs[i], result)
 
     attributes = {a: b for a, b in node.attributes.items() if not a.startswith("_")}
-    if "node" in _keyword_names(record.infer):
+    if "node" in keyword_names(record.infer):
         wanted = tuple(bool(o) for o in node.outputs)
         attributes["node"] = NodeContext(
             len(node.outputs), wanted, record.since, node.name, infer_graph=infer_graph, elements=elements
@@ -401,19 +402,10 @@ def _infer_host(
     for i in record.value_indices:
         if i < len(args) and args[i] is not None:
             args[i] = result.values.get(node.inputs[i], args[i])  # the type stays where the elements are not known
-    accepted = set(attributes) if _takes_any(record.infer) else _keyword_names(record.infer)
+    accepted = set(attributes) if takes_any_keyword(record.infer) else keyword_names(record.infer)
     out = record.infer(*args, **{a: b for a, b in attributes.items() if a in accepted})
     roots = list(out) if isinstance(out, (tuple, list)) else [out]
     return roots[: len(node.outputs)]
-
-
-def _keyword_names(function: Any) -> set[str]:
-    code = function.__code__
-    return set(code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
-
-
-def _takes_any(function: Any) -> bool:
-    return bool(function.__code__.co_flags & 0x08)
 
 
 def _follow_values(

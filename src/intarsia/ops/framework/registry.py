@@ -1,8 +1,8 @@
 """One record per operator: domain, name, versions, and a definition in tensor primitives or on the host.
 
 A definition is a function whose positional parameters are the operator's inputs (None where an optional one is omitted;
-`*xs` takes all) and whose keyword-only parameters are its attributes with their defaults. Two keyword-only names are
-special: `node` receives a `NodeContext`.
+`*xs` takes all) and whose keyword-only parameters are its attributes with their defaults. One keyword-only name is
+special: `node` receives a `NodeContext`. What belongs together is one parameter, a `ParameterGroup`.
 
     @op("LeakyRelu", since=(6, 16))
     def leaky_relu(x, *, alpha=0.01):
@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from intarsia.graph.model import Graph
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.operands import OMITTED
+from intarsia.ops.framework.parameter_groups import flat
 from intarsia.ops.framework.schemas import OperatorSchema, schema_of
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -192,9 +193,10 @@ def op(
     """
 
     def register(function: F) -> F:
+        definition, otherwise = flat(function), fallback and flat(fallback)
         for version in (since,) if isinstance(since, int) else since:
             record = OpRecord(
-                domain, name, version, function, values=values, deterministic=deterministic, fallback=fallback, until=until
+                domain, name, version, definition, values=values, deterministic=deterministic, fallback=otherwise, until=until
             )
             REGISTRY.add(record)
         return function
@@ -227,9 +229,11 @@ def host_op(
     """
 
     def register(function: F) -> F:
+        definition, types = flat(function), flat(infer)
+        makes, traced = bind and flat(bind), primitives and flat(primitives)
         for version in (since,) if isinstance(since, int) else since:
-            record = OpRecord(domain, name, version, function, True, infer, values, reason, deterministic)
-            REGISTRY.add(replace(record, bind=bind, primitives=primitives))
+            record = OpRecord(domain, name, version, definition, True, types, values, reason, deterministic)
+            REGISTRY.add(replace(record, bind=makes, primitives=traced))
         return function
 
     return register

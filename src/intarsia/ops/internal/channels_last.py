@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from intarsia.graph.dims import floordiv
+from intarsia.graph.dims import Dim, floordiv
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import REGISTRY, OpRecord, op
 from intarsia.ops.nn import conv, pooling
 from intarsia.ops.nn.sampling import Border, grid_sampled, sample
-from intarsia.ops.nn.sliding_windows import place_windows, slide
+from intarsia.ops.nn.sliding_windows import WindowAttributes, Windows, place_windows, slide
 from intarsia.primitives import lang as k
 
 DOMAIN = "intarsia.channels_last"
@@ -64,12 +66,25 @@ def interleave(x: k.Tensor, *, blocks: Sequence[int], begins: Sequence[int], end
     return k.strided_slice(joined, (0, *begins, 0), (1,) * (rank + 2), (x.shape[0], *kept, filters * group))
 
 
+@dataclass(frozen=True)
+class PlacedWindows(ParameterGroup):
+    """Where the windows of a channels-last convolution lie, with nothing left to find out."""
+
+    kernel_shape: Sequence[int]
+    strides: Sequence[int]
+    dilations: Sequence[int]
+    pads: Sequence[int]
+
+    def over(self, extents: Sequence[Dim]) -> Windows:
+        """The windows over spatial axes of these sizes."""
+        attributes = WindowAttributes("NOTSET", self.dilations, self.kernel_shape, self.pads, self.strides)
+        return place_windows(extents, tuple(self.kernel_shape), attributes)
+
+
 @op("Windows", 1, domain=DOMAIN)
-def windows(
-    x: k.Tensor, *, kernel_shape: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Sequence[int]
-) -> k.Tensor:
+def windows(x: k.Tensor, *, places: PlacedWindows) -> k.Tensor:
     """[N, spatial..., C] to [N, out..., kernel... * C]: what a convolution multiplies, zero outside the image."""
-    placed = place_windows(x.shape[1:-1], tuple(kernel_shape), strides, pads, dilations)
+    kernel_shape, placed = places.kernel_shape, places.over(x.shape[1:-1])
     rank = len(kernel_shape)
     seen = slide(to_channels_first(x), placed, 0)  # [N, C, out..., kernel...]
     rows = k.transpose(seen, (0, *range(2, 2 + 2 * rank), 1))
@@ -86,13 +101,12 @@ def grid_sample(
 
 @op("BentWindows", 1, domain=DOMAIN)
 def bent_windows(
-    x: k.Tensor, offset: k.Tensor, mask: k.Tensor | None = None, *, kernel_shape: Sequence[int], strides: Sequence[int],
-    dilations: Sequence[int], pads: Sequence[int], groups: int = 1,
-) -> k.Tensor:  # fmt: skip
+    x: k.Tensor, offset: k.Tensor, mask: k.Tensor | None = None, *, regular: PlacedWindows, groups: int = 1
+) -> k.Tensor:
     """[N, spatial..., C] to [N, out..., kernel... * C]: what DeformConv multiplies, read at places that `offset`
     [N, out..., groups * kernel... * rank] moves, times `mask` [N, out..., groups * kernel...]; zero outside the image."""
-    rank, area, batch, spatial = len(kernel_shape), math.prod(kernel_shape), x.shape[0], x.shape[1:-1]
-    placed = place_windows(spatial, tuple(kernel_shape), strides, pads, dilations)
+    kernel_shape, batch, spatial = regular.kernel_shape, x.shape[0], x.shape[1:-1]
+    rank, area, placed = len(kernel_shape), math.prod(kernel_shape), regular.over(spatial)
     pixels = (batch, *placed.out)
     moved = k.reshape(offset, (*pixels, groups, *kernel_shape, rank))
     shape = (*pixels, groups, *kernel_shape)
@@ -105,8 +119,8 @@ def bent_windows(
     places = []
     for i in range(rank):
         part = k.strided_slice(moved, (0,) * (2 * rank + 2) + (i,), (1,) * moved.rank, (*shape, 1))
-        regular = k.iota(shape, 1 + i) * strides[i] + k.iota(shape, 2 + rank + i) * dilations[i] - k.size(placed.low[i])
-        places.append(beside_channels(k.reshape(part, shape) + k.cast(regular, x.dtype)))
+        window, tap = k.iota(shape, 1 + i) * placed.strides[i], k.iota(shape, 2 + rank + i) * placed.dilations[i]
+        places.append(beside_channels(k.reshape(part, shape) + k.cast(window + tap - k.size(placed.low[i]), x.dtype)))
     columns = (*pixels, area, groups, floordiv(x.shape[-1], groups))
     borders = [Border("zeros", n, 0.0, x.dtype) for n in spatial]
     apart = k.reshape(x, (batch, *spatial, *columns[-2:]))

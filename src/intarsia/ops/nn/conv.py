@@ -8,19 +8,17 @@ from collections.abc import Sequence
 from intarsia.graph.dims import Dim, dim_max, floordiv, numbers_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.ops.framework.operands import HALF, widened
+from intarsia.ops.framework.quantized import OutputQuantization, Quantized
 from intarsia.ops.framework.registry import op
-from intarsia.ops.nn.sliding_windows import Windows, check_padding, per_axis, place_windows, slide
+from intarsia.ops.nn.sliding_windows import WindowAttributes, Windows, check_padding, per_axis, place_windows, slide
 from intarsia.primitives import lang as k
 
 Ints = Sequence[int]
 
 
 @op("Conv", since=(1, 11, 22))
-def conv(
-    X: k.Tensor, W: k.Tensor, B: k.Tensor | None = None, *, auto_pad: str = "NOTSET", dilations: Ints | None = None,
-    group: int = 1, kernel_shape: Ints | None = None, pads: Ints | None = None, strides: Ints | None = None,
-) -> k.Tensor:  # fmt: skip
-    windows = _conv_windows(X, W, group, kernel_shape, strides, pads, dilations, auto_pad)
+def conv(X: k.Tensor, W: k.Tensor, B: k.Tensor | None = None, *, group: int = 1, attributes: WindowAttributes) -> k.Tensor:
+    windows = _conv_windows(X, W, group, attributes)
     out = convolve(X, W, group, windows, DType.FLOAT if X.dtype in HALF else None)
     return k.cast(_add_bias(out, B), X.dtype)
 
@@ -28,28 +26,25 @@ def conv(
 @op("ConvInteger", since=10)
 def conv_integer(
     x: k.Tensor, w: k.Tensor, x_zero_point: k.Tensor | None = None, w_zero_point: k.Tensor | None = None, *,
-    auto_pad: str = "NOTSET", dilations: Ints | None = None, group: int = 1, kernel_shape: Ints | None = None,
-    pads: Ints | None = None, strides: Ints | None = None,
+    group: int = 1, attributes: WindowAttributes,
 ) -> k.Tensor:  # fmt: skip
-    windows = _conv_windows(x, w, group, kernel_shape, strides, pads, dilations, auto_pad)
+    windows = _conv_windows(x, w, group, attributes)
     return convolve(_centred(x, x_zero_point), _centred(w, w_zero_point), group, windows, DType.INT32)
 
 
 @op("QLinearConv", since=10)
 def qlinear_conv(
-    x: k.Tensor, x_scale: k.Tensor, x_zero_point: k.Tensor, w: k.Tensor, w_scale: k.Tensor, w_zero_point: k.Tensor,
-    y_scale: k.Tensor, y_zero_point: k.Tensor, B: k.Tensor | None = None, *, auto_pad: str = "NOTSET",
-    dilations: Ints | None = None, group: int = 1, kernel_shape: Ints | None = None, pads: Ints | None = None,
-    strides: Ints | None = None,
+    x: Quantized, w: Quantized, y: OutputQuantization, B: k.Tensor | None = None, *, group: int = 1,
+    attributes: WindowAttributes,
 ) -> k.Tensor:  # fmt: skip
-    windows = _conv_windows(x, w, group, kernel_shape, strides, pads, dilations, auto_pad)
-    total = convolve(_centred(x, x_zero_point), _centred(w, w_zero_point), group, windows, DType.INT32)
+    windows = _conv_windows(x.values, w.values, group, attributes)
+    total = convolve(_centred(x.values, x.zero_point), _centred(w.values, w.zero_point), group, windows, DType.INT32)
     total = _add_bias(total, B)
-    scale = _per_channel(x_scale, 1, total.rank) * _per_channel(w_scale, 1, total.rank) / _per_channel(y_scale, 1, total.rank)
+    scale = _per_channel(x.scale, 1, total.rank) * _per_channel(w.scale, 1, total.rank) / _per_channel(y.scale, 1, total.rank)
     rounded = k.unary("round", k.cast(total, DType.FLOAT) * scale)
-    lowest, highest = (0, 255) if y_zero_point.dtype is DType.UINT8 else (-128, 127)
-    shifted = rounded + k.cast(_per_channel(y_zero_point, 1, total.rank), DType.FLOAT)
-    return k.limited(shifted, lowest, highest, y_zero_point.dtype)
+    lowest, highest = (0, 255) if y.zero_point.dtype is DType.UINT8 else (-128, 127)
+    shifted = rounded + k.cast(_per_channel(y.zero_point, 1, total.rank), DType.FLOAT)
+    return k.limited(shifted, lowest, highest, y.zero_point.dtype)
 
 
 def convolve(x: k.Tensor, w: k.Tensor, group: int, windows: Windows, accumulate: DType | None = None) -> k.Tensor:
@@ -71,17 +66,16 @@ def convolve(x: k.Tensor, w: k.Tensor, group: int, windows: Windows, accumulate:
 
 @op("ConvTranspose", since=(1, 11, 22))
 def conv_transpose(
-    X: k.Tensor, W: k.Tensor, B: k.Tensor | None = None, *, auto_pad: str = "NOTSET", dilations: Ints | None = None,
-    group: int = 1, kernel_shape: Ints | None = None, output_padding: Ints | None = None, output_shape: Ints | None = None,
-    pads: Ints | None = None, strides: Ints | None = None,
+    X: k.Tensor, W: k.Tensor, B: k.Tensor | None = None, *, group: int = 1, output_padding: Ints | None = None,
+    output_shape: Ints | None = None, attributes: WindowAttributes,
 ) -> k.Tensor:  # fmt: skip
     if X.rank < 3 or W.rank != X.rank:
         raise k.DefinitionError(
             f"a transposed convolution needs X [N, C, ...] and W [C, M/group, ...] of equal rank, got {X!r} and {W!r}"
         )
-    rank = X.rank - 2
-    steps, spread = per_axis("strides", strides, rank), per_axis("dilations", dilations, rank)
-    sizes = _kernel_sizes(W, kernel_shape)
+    rank, pads, auto_pad = X.rank - 2, attributes.pads, attributes.auto_pad
+    steps, spread = per_axis("strides", attributes.strides, rank), per_axis("dilations", attributes.dilations, rank)
+    sizes = _kernel_sizes(W, attributes.kernel_shape)
     check_padding(pads or None, auto_pad, rank)
     extra = tuple(output_padding) if output_padding else (0,) * rank
     if len(extra) != rank or min(extra, default=0) < 0:
@@ -95,7 +89,9 @@ def conv_transpose(
     if whole and all(o == n * s for o, n, s in zip(out, X.shape[2:], steps, strict=True)):
         y = _disjoint_blocks(X, W, group, accumulate)
     else:
-        y = _spread_and_convolve(X, W, group, steps, spread, spans, low, out, accumulate)
+        zeros = (0,) * rank
+        placed = Windows(W.shape[2:], steps, spread, tuple(low), zeros, tuple(out))
+        y = _spread_and_convolve(X, W, group, placed, accumulate)
     return k.cast(_add_bias(y, B), X.dtype)
 
 
@@ -144,23 +140,23 @@ def _disjoint_blocks(x: k.Tensor, w: k.Tensor, group: int, accumulate: DType | N
     )
 
 
-def _spread_and_convolve(
-    x: k.Tensor, w: k.Tensor, group: int, strides: Ints, dilations: Ints, spans: Sequence[Dim], low: Sequence[Dim],
-    out: Sequence[Dim], accumulate: DType | None,
-) -> k.Tensor:  # fmt: skip
-    """The gradient of a convolution: zeros between the input's elements, then a convolution with the mirrored kernel."""
+def _spread_and_convolve(x: k.Tensor, w: k.Tensor, group: int, windows: Windows, accumulate: DType | None) -> k.Tensor:
+    """The gradient of a convolution: zeros between the input's elements, then a convolution with the mirrored kernel.
+
+    `windows`: of the convolution whose gradient it is; `low` is cut off the result, whose sizes are `out`.
+    """
+    strides, spans, out = windows.strides, windows.spans, windows.out
     for i, stride in enumerate(strides):
         x = _insert_zeros(x, 2 + i, stride)
-    start = [span - 1 - cut for span, cut in zip(spans, low, strict=True)]
+    start = [span - 1 - cut for span, cut in zip(spans, windows.low, strict=True)]
     cover = [o + span - 1 for o, span in zip(out, spans, strict=True)]
     x = _place(x, start, cover)
     channels, features = floordiv(w.shape[0], group), w.shape[1]
     mirrored = k.strided_slice(w, (0, 0, *(n - 1 for n in w.shape[2:])), (1, 1, *(-1 for _ in strides)), w.shape)
     split = k.reshape(mirrored, (group, channels, features, *w.shape[2:]))
     swapped = k.reshape(k.transpose(split, (0, 2, 1, *range(3, split.rank))), (group * features, channels, *w.shape[2:]))
-    zeros = (0,) * len(strides)
-    ones = (1,) * len(strides)
-    return convolve(x, swapped, group, Windows(w.shape[2:], ones, tuple(dilations), zeros, zeros, tuple(out)), accumulate)
+    zeros, ones = (0,) * len(strides), (1,) * len(strides)
+    return convolve(x, swapped, group, Windows(w.shape[2:], ones, windows.dilations, zeros, zeros, out), accumulate)
 
 
 def _insert_zeros(x: k.Tensor, axis: int, stride: int) -> k.Tensor:
@@ -186,15 +182,12 @@ def _place(x: k.Tensor, start: Sequence[Dim], cover: Sequence[Dim]) -> k.Tensor:
     return k.strided_slice(x, (0, 0, *begin), (1,) * x.rank, (*x.shape[:2], *cover))
 
 
-def _conv_windows(
-    x: k.Tensor, w: k.Tensor, group: int, kernel_shape: Ints | None, strides: Ints | None, pads: Ints | None,
-    dilations: Ints | None, auto_pad: str,
-) -> Windows:  # fmt: skip
+def _conv_windows(x: k.Tensor, w: k.Tensor, group: int, attributes: WindowAttributes) -> Windows:
     if x.rank < 3 or w.rank != x.rank:
         raise k.DefinitionError(f"a convolution needs X [N, C, ...] and W [M, C/group, ...] of equal rank, got {x!r} and {w!r}")
     channels, each = x.shape[1], w.shape[1]
     k.require_equal(channels, each * group, f"X has {channels} channels; W and group = {group} need {each * group}")
-    return place_windows(x.shape[2:], _kernel_sizes(w, kernel_shape), strides, pads, dilations, auto_pad)
+    return place_windows(x.shape[2:], _kernel_sizes(w, attributes.kernel_shape), attributes)
 
 
 def _kernel_sizes(w: k.Tensor, kernel_shape: Ints | None) -> tuple[Dim, ...]:
@@ -246,7 +239,7 @@ def col2im(
     pads: Ints | None = None, strides: Ints | None = None,
 ) -> k.Tensor:  # fmt: skip
     image, block = list(image_shape), known_sizes("block_shape", block_shape)
-    windows = place_windows(image, block, strides, pads, dilations)
+    windows = place_windows(image, block, WindowAttributes(strides=strides, pads=pads, dilations=dilations))
     rank, area = len(image), math.prod(block)
     k.require_multiple(input.shape[1], area, f"axis 1 of input, which holds blocks of {area} elements")
     batch, channels = input.shape[0], floordiv(input.shape[1], area)

@@ -13,7 +13,17 @@ from intarsia.graph.model import TensorType
 from intarsia.ops.framework.operands import widened
 from intarsia.ops.framework.registry import NodeContext, host_op, op
 from intarsia.ops.nn.region_samples import MOST_CORNER
-from intarsia.ops.nn.sliding_windows import Windows, check_padding, cut_to, is_large, met, per_axis, place_windows, slide
+from intarsia.ops.nn.sliding_windows import (
+    DilatedPoolAttributes,
+    PoolAttributes,
+    Windows,
+    check_padding,
+    cut_to,
+    is_large,
+    met,
+    per_axis,
+    slide,
+)
 from intarsia.primitives import lang as k
 from intarsia.primitives.interpreter import lowest
 
@@ -22,12 +32,10 @@ Ints = Sequence[int]
 
 @op("MaxPool", since=(1, 8, 10, 11, 12, 22))
 def max_pool(
-    X: k.Tensor, *, kernel_shape: Ints, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Ints | None = None,
-    pads: Ints | None = None, storage_order: int = 0, strides: Ints | None = None, node: NodeContext,
-) -> tuple[k.Tensor, k.Tensor | None]:  # fmt: skip
+    X: k.Tensor, *, attributes: DilatedPoolAttributes, storage_order: int = 0, node: NodeContext
+) -> tuple[k.Tensor, k.Tensor | None]:
     _check_rank(X)
-    windows = place_windows(X.shape[2:], tuple(kernel_shape), strides, pads, dilations, auto_pad, ceil_mode, clipped=True)
-    windows = cut_to(windows, X.shape[2:])
+    windows = cut_to(attributes.windows(X.shape[2:]), X.shape[2:])
     view = slide(X, windows, lowest(X.dtype))
     axes = range(X.rank, view.rank)
     largest = k.reduce(view, "max", axes)
@@ -63,16 +71,18 @@ def _flat_index(shape: Sequence[Dim], extents: Sequence[Dim], order: Sequence[in
 
 
 @op("AveragePool", since=(1, 7, 10, 11, 19, 22))
-def average_pool(
-    X: k.Tensor, *, kernel_shape: Ints, auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0,
-    dilations: Ints | None = None, pads: Ints | None = None, strides: Ints | None = None,
-) -> k.Tensor:  # fmt: skip
+def average_pool(X: k.Tensor, *, attributes: DilatedPoolAttributes, count_include_pad: int = 0) -> k.Tensor:
+    return average_over(X, attributes, count_include_pad)
+
+
+def average_over(X: k.Tensor, attributes: PoolAttributes, count_include_pad: int) -> k.Tensor:
+    """The means of windows, of the elements that they have with the padding or without it."""
     _check_rank(X)
     wide = widened(X)
-    windows = place_windows(X.shape[2:], tuple(kernel_shape), strides, pads, dilations, auto_pad, ceil_mode, clipped=True)
+    windows = attributes.windows(X.shape[2:])
     total = k.reduce_sum(slide(wide, cut_to(windows, X.shape[2:]), 0), range(X.rank, 2 * X.rank - 2))
     if windows.unpadded or (count_include_pad and not windows.ceil):
-        return k.cast(total / float(math.prod(kernel_shape)), X.dtype)
+        return k.cast(total / float(math.prod(attributes.kernel_shape)), X.dtype)
     return k.cast(total / _window_counts(X, windows, bool(count_include_pad), wide.dtype), X.dtype)
 
 
@@ -103,13 +113,9 @@ def _window_counts(x: k.Tensor, windows: Windows, include_pad: bool, dtype: DTyp
 
 
 @op("LpPool", since=(1, 2, 11, 18, 22))
-def lp_pool(
-    X: k.Tensor, *, kernel_shape: Ints, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Ints | None = None,
-    p: float = 2, pads: Ints | None = None, strides: Ints | None = None,
-) -> k.Tensor:  # fmt: skip
+def lp_pool(X: k.Tensor, *, attributes: DilatedPoolAttributes, p: float = 2) -> k.Tensor:
     _check_rank(X)
-    windows = place_windows(X.shape[2:], tuple(kernel_shape), strides, pads, dilations, auto_pad, ceil_mode, clipped=True)
-    windows = cut_to(windows, X.shape[2:])
+    windows = cut_to(attributes.windows(X.shape[2:]), X.shape[2:])
     return k.cast(_lp_norm(slide(widened(X), windows, 0), range(X.rank, 2 * X.rank - 2), p, False), X.dtype)
 
 

@@ -10,9 +10,10 @@ from intarsia.graph.dims import Dim, floordiv, product
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.operands import widened
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import op
 from intarsia.ops.nn.resize import cubic_weight, number
-from intarsia.ops.nn.sliding_windows import per_axis, place_windows
+from intarsia.ops.nn.sliding_windows import WindowAttributes, place_windows
 from intarsia.primitives import lang as k
 
 Ints = Sequence[int]
@@ -167,16 +168,28 @@ def affine_grid(theta: k.Tensor, size: Sequence[Dim], *, align_corners: int = 0)
     return k.cast(k.reshape(k.transpose(points, (0, 2, 1)), (theta.shape[0], *image, rank)), theta.dtype)
 
 
+@dataclass(frozen=True)
+class DeformConvAttributes(ParameterGroup):
+    """A deformable convolution's attributes; `offset_group` groups of channels move together."""
+
+    dilations: Ints | None = None
+    group: int = 1
+    kernel_shape: Ints | None = None
+    offset_group: int = 1
+    pads: Ints | None = None
+    strides: Ints | None = None
+
+
 @op("DeformConv", since=(19, 22))
 def deform_conv(
     X: k.Tensor, W: k.Tensor, offset: k.Tensor, B: k.Tensor | None = None, mask: k.Tensor | None = None, *,
-    dilations: Ints | None = None, group: int = 1, kernel_shape: Ints | None = None, offset_group: int = 1,
-    pads: Ints | None = None, strides: Ints | None = None,
+    attributes: DeformConvAttributes,
 ) -> k.Tensor:  # fmt: skip
-    rank = X.rank - 2
-    sizes = tuple(kernel_shape) if kernel_shape else W.shape[2:]
-    windows = place_windows(X.shape[2:], sizes, strides, pads, dilations)
-    steps, spread = per_axis("strides", strides, rank), per_axis("dilations", dilations, rank)
+    rank, group, offset_group = X.rank - 2, attributes.group, attributes.offset_group
+    sizes = tuple(attributes.kernel_shape) if attributes.kernel_shape else W.shape[2:]
+    given = WindowAttributes(pads=attributes.pads, strides=attributes.strides, dilations=attributes.dilations)
+    windows = place_windows(X.shape[2:], sizes, given)
+    steps, spread = windows.strides, windows.dilations
     x, batch, area = widened(X), X.shape[0], product(sizes)
     channels = floordiv(X.shape[1], offset_group)
     moved = k.reshape(widened(offset), (batch, offset_group, *sizes, rank, *windows.out))

@@ -8,12 +8,56 @@ from dataclasses import replace
 
 from intarsia.graph.dims import Dim, dim_max, dim_min, floordiv, format_shape, is_nonnegative
 from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.primitives import lang as k
 
 CLIPPED = frozenset("MaxPool AveragePool LpPool NhwcMaxPool MaxpoolWithMask QLinearAveragePool".split())
 """Operators whose windows may be larger than the padded input (`place_windows`, clipped)."""
 
 AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
+Ints = Sequence[int]
+
+
+@dataclass(frozen=True)
+class WindowAttributes(ParameterGroup):
+    """A node's attributes that say where its windows lie; without `kernel_shape`, the weights say their sizes."""
+
+    auto_pad: str = "NOTSET"
+    dilations: Ints | None = None
+    kernel_shape: Ints | None = None
+    pads: Ints | None = None
+    strides: Ints | None = None
+
+
+@dataclass(frozen=True)
+class PoolAttributes(ParameterGroup):
+    """A pool's attributes that say where its windows lie."""
+
+    kernel_shape: Ints
+    auto_pad: str = "NOTSET"
+    ceil_mode: int = 0
+    pads: Ints | None = None
+    strides: Ints | None = None
+
+    def windows(self, extents: Sequence[Dim]) -> Windows:
+        """The windows over spatial axes of these sizes. Raises DefinitionError as `place_windows`."""
+        return place_windows(extents, tuple(self.kernel_shape), self.attributes, ceil_mode=self.ceil_mode, clipped=True)
+
+    @property
+    def attributes(self) -> WindowAttributes:
+        """Those that a convolution has, too."""
+        return WindowAttributes(self.auto_pad, None, self.kernel_shape, self.pads, self.strides)
+
+
+@dataclass(frozen=True)
+class DilatedPoolAttributes(PoolAttributes):
+    """Those of a pool that may leave out elements within its windows."""
+
+    dilations: Ints | None = None
+
+    @property
+    def attributes(self) -> WindowAttributes:
+        return WindowAttributes(self.auto_pad, self.dilations, self.kernel_shape, self.pads, self.strides)
 
 
 @dataclass(frozen=True)
@@ -42,17 +86,9 @@ class Windows:
 
 
 def place_windows(
-    extents: Sequence[Dim],
-    sizes: Sequence[Dim],
-    strides: Sequence[int] | None,
-    pads: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-    *,
-    clipped: bool = False,
+    extents: Sequence[Dim], sizes: Sequence[Dim], attributes: WindowAttributes, *, ceil_mode: int = 0, clipped: bool = False
 ) -> Windows:
-    """Resolve padding for spatial sizes `extents` (ONNX Conv and MaxPool, attribute auto_pad).
+    """Resolve padding for spatial sizes `extents` and windows of `sizes` (ONNX Conv and MaxPool, attribute auto_pad).
 
     `clipped`: of pools, where a window may be larger than the padded input. Their number is then a quotient towards 0 (ONNX's
     shape inference and onnxruntime): one window of the elements there are if less than a stride is missing, none if less than
@@ -62,9 +98,9 @@ def place_windows(
         DefinitionError: a list has the wrong length, a pad is negative, auto_pad is not one of its values, or a convolution's
             axis has no elements (onnxruntime refuses all of those; here pads alone may make it long enough).
     """
-    rank = len(extents)
-    steps = per_axis("strides", strides, rank)
-    spread = per_axis("dilations", dilations, rank)
+    rank, pads, auto_pad = len(extents), attributes.pads, attributes.auto_pad
+    steps = per_axis("strides", attributes.strides, rank)
+    spread = per_axis("dilations", attributes.dilations, rank)
     if len(sizes) != rank:
         raise k.DefinitionError(f"kernel_shape has {len(sizes)} sizes; the input has {rank} spatial axes")
     for n in sizes:

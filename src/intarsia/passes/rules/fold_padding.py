@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
-from intarsia.ops.nn.sliding_windows import place_windows
+from intarsia.ops.nn.sliding_windows import WindowAttributes, place_windows
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Patch, Rewriter
 from intarsia.passes.rule import Match, Op, Rule, RuleSet, Var, op
@@ -107,7 +107,7 @@ def _explicit_windows(m: Match) -> Patch | None:
         return None
     strides, dilations = node.attributes.get("strides"), node.attributes.get("dilations")
     try:
-        windows = place_windows(shape[2:], kernel, strides, None, dilations, mode)
+        windows = place_windows(shape[2:], kernel, WindowAttributes(mode, dilations, strides=strides))
     except DefinitionError:
         return None  # told by the operator's own definition
     pads = [p for p in (*windows.low, *windows.high) if isinstance(p, int)]

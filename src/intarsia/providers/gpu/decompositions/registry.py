@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from intarsia.ops import builtin, registry
+from intarsia.ops.framework.parameter_groups import flat
 from intarsia.ops.framework.registry import OpRecord, Registry
 
 DOMAIN = "intarsia.device"
@@ -24,7 +25,7 @@ def device_op(name: str, values: tuple[str, ...] = ()) -> Callable[[F], F]:
     """Register a definition in primitives, as `ops.framework.registry.op` does."""
 
     def register(function: F) -> F:
-        _OWN.add(OpRecord(DOMAIN, name, 1, function, values=values))
+        _OWN.add(OpRecord(DOMAIN, name, 1, flat(function), values=values))
         return function
 
     return register

@@ -15,7 +15,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.graph.trace import most
 from intarsia.lazy_dataclass import dataclass
-from intarsia.ops.nn.sliding_windows import place_windows
+from intarsia.ops.nn.sliding_windows import WindowAttributes, place_windows
 from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step, Work
 from intarsia.providers.cpu.kernels.common.template import Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.conv import implicit_gemm
@@ -122,10 +122,10 @@ def explicit_pads(node: Node, x: tuple[Dim, ...], types: Sequence[TensorType | N
     """The border as ONNX's `pads` (begins, then ends); sizes that vary may decide it (auto_pad with strides)."""
     strides, dilations = strides_and_dilations(node, len(x) - 2)
     given = node.attributes
-    windows = place_windows(
-        x[1:-1], kernel_shape(node, types), strides, given.get("pads") or None, dilations,
-        given.get("auto_pad") or "NOTSET", given.get("ceil_mode", 0), clipped=node.op_type.endswith("Pool"),
-    )  # fmt: skip
+    auto_pad, pads = given.get("auto_pad") or "NOTSET", given.get("pads") or None
+    attributes = WindowAttributes(auto_pad, dilations, pads=pads, strides=strides)
+    rounded_up, clipped = given.get("ceil_mode", 0), node.op_type.endswith("Pool")
+    windows = place_windows(x[1:-1], kernel_shape(node, types), attributes, ceil_mode=rounded_up, clipped=clipped)
     return (*windows.low, *windows.high)
 
 

@@ -10,7 +10,7 @@ from intarsia.graph.dims import Dim, product
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
-from intarsia.ops.nn.sliding_windows import place_windows
+from intarsia.ops.nn.sliding_windows import WindowAttributes, place_windows
 from intarsia.plan.step import Argument, Below, KernelCall, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
@@ -30,8 +30,9 @@ def col2im(node: Node, inference: Inference) -> Template | None:
     if not isinstance(out, TensorType) or out.shape is None or not all(isinstance(d, int) for d in block.flat):
         return None
     strides, pads, dilations = (node.attributes.get(name) for name in ("strides", "pads", "dilations"))
+    given = WindowAttributes(strides=strides, pads=pads, dilations=dilations)
     sizes = [int(d) for d in block.flat]
-    windows = place_windows(list(image.flat), sizes, strides, pads, dilations)
+    windows = place_windows(list(image.flat), sizes, given)
     axes = tuple(zip(image.flat, sizes, windows.out, windows.strides, windows.dilations, windows.low, strict=True))
     return Col2Im(node, (node.inputs[0],), (x,), out, takes_epilogue=False, axes=axes)
 
