@@ -237,8 +237,8 @@ def test_a_map_over_sizes_that_come_again_is_one_call(monkeypatch: pytest.Monkey
     for feed in feeds:
         check_mapped(made, feed)
     calls: list[int] = []
-    once = CpuProgram._run_segment
-    monkeypatch.setattr(CpuProgram, "_run_segment", lambda *args: calls.append(1) or once(*args))
+    once = CpuProgram.run_segment
+    monkeypatch.setattr(CpuProgram, "run_segment", lambda *args: calls.append(1) or once(*args))
     kept = [check_mapped(made, feed) for feed in feeds]
     again = check_mapped(made, mapped_feed([3] * 40, seed=1))
     assert not calls
@@ -257,7 +257,7 @@ def test_a_map_over_new_sizes_is_one_call(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(*_: object) -> None:
         raise AssertionError("an element was left to Python")
 
-    monkeypatch.setattr(CpuProgram, "_run_segment", refuse)
+    monkeypatch.setattr(CpuProgram, "run_segment", refuse)
     for lengths in ([2, 5, 1, 7, 5], range(1, 40), [3] * 9):
         check_mapped(made, mapped_feed(list(lengths)))
 

@@ -1,179 +1,223 @@
-"""Programs bound to input shapes, and the short ways of those that are one unit or none."""
+"""Programs bound to input shapes. How a run of one goes is chosen when it is bound: each way is a kind of `Plan`.
+
+Those of one native segment and of call lists are here; `calls/dynamic_plans.py` has those that need more of Python.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from intarsia.graph.dims import symbols_of
-from intarsia.graph.model import Node
-from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.bound_segment import BoundSegment
 from intarsia.plan.result_pool import copied
-from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
-from intarsia.providers.cpu.program.calls.call_list import line_of, view_shape
+from intarsia.providers.cpu.executable import Executable, Unit
+from intarsia.providers.cpu.program.calls.call_list import Line, line_of, view_shape
 
 if TYPE_CHECKING:
     from intarsia.ep.program import FeedCall, RunContext
-    from intarsia.ops.framework.evaluate import Evaluate
-    from intarsia.providers.cpu.program.calls.dynamic_call_list import SizedLine
     from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 _RESULT, _INPUT, _CONSTANT = range(3)
-
-
-@dataclass(frozen=True)
-class LoopCall:
-    """The only unit of a program: a loop. `operands`: positions of inputs, or constants, or None; `results`: which of the
-    loop's results the outputs are."""
-
-    step: LoopStep
-    operands: tuple[int | np.ndarray | None, ...]
-    results: tuple[int, ...]
-
-    def given(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """What the node takes, and what its body captures."""
-        values = [inputs[which] if type(which) is int else which for which in self.operands]
-        count = len(self.step.node.inputs)
-        return values[:count], values[count:]
-
-
-@dataclass
-class BranchCall:
-    """The only unit of a program: an If whose branches are programs of their own.
-
-    Attributes:
-        condition: the position of the input that decides, or the array.
-        captured: positions of inputs, or constants, by the names that branches know them by.
-        chosen: by what the condition is, the branch's program, what it takes, and its only segment for these sizes if it is no
-            more than that; once it has run.
-    """
-
-    node: Node
-    condition: int | np.ndarray
-    captured: dict[str, int | np.ndarray]
-    results: tuple[int, ...]
-    chosen: dict[bool, tuple[CpuProgram, list[int | np.ndarray], BoundSegment | None]] = field(default_factory=dict)
-
-    def run(self, owner: CpuProgram, inputs: Sequence[Any], run: RunContext | None) -> list[Any] | None:
-        """The outputs; None where the condition is not one element."""
-        which = self.condition
-        x: Any = inputs[which] if type(which) is int else which
-        if x.size != 1:
-            return None
-        holds = bool(x.item())
-        known = self.chosen.get(holds)
-        if known is None:
-            return self._first(owner, inputs, run, holds)
-        program, operands, single = known
-        given: list[Any] = [inputs[i] if type(i) is int else i for i in operands]
-        made = program.run(given, run) if single is None else program._run_segment(single, given, run)
-        return [made[i] for i in self.results]
-
-    def _first(self, owner: CpuProgram, inputs: Sequence[Any], run: RunContext | None, holds: bool) -> list[Any]:
-        from intarsia.providers.cpu.program.loops.subgraph_programs import body_program
-
-        around = {name: inputs[i] if type(i) is int else i for name, i in self.captured.items()}
-        branch = self.node.attributes["then_branch" if holds else "else_branch"]
-        program, names = body_program(owner, branch, (), around)
-        given = [around[n] for n in names]
-        made = program.run(given, run)
-        self.chosen[holds] = program, [self.captured[n] for n in names], program.plain_segment(given)
-        return [made[i] for i in self.results]
+_Shape = tuple[int, ...]
+_Units = list[BoundSegment | Unit]
 
 
 class Plan:
-    """A program bound to input shapes: what can be bound before data is seen.
+    """A program bound to input shapes: what can be bound before data is seen, and how it is run.
 
     Attributes:
+        env, units: the sizes, and the program's units with those segments bound that they are all of the sizes of.
         single: the only unit, where it is a native segment that is bound, and nothing has to be compared behind it.
         picks: which of the program's inputs that segment takes, in its order; None: all, as they come.
-        plain: whether the outputs are the segment's results as they are.
-        rows: how outputs are found among the segment's results, inputs and constants: each what it is, which one (a position or
-            the array), its shape where that is another, and whether it is copied. None: by name (`CpuProgram._collect`).
-        reshaped: whether one of them has another shape.
-        loop, branch: the only unit, where it is a loop, or an If.
-        line: the units as calls over numbered values, where they can be, and are not one segment or none.
-        sized: the same where sizes are known only in a run, or a unit has bodies; once it has run.
+        made: which of that segment's results each output is; None where one is something else, or a copy.
+        reshaped: whether one of them has another shape than the result.
         feed: the function of a feed that does the same, or None; once a session asked for it.
     """
 
+    single: BoundSegment | None = None
+    picks: tuple[int, ...] | None = None
+    made: tuple[int, ...] | None = None
+    reshaped = False
     feed: tuple[FeedCall | None] | None = None
 
-    def __init__(
-        self, env: dict[str, int], units: list[BoundSegment | Unit], executable: Executable,
-        inputs: Sequence[Any], functions: Mapping[int, Evaluate],
-    ) -> None:  # fmt: skip
+    def __init__(self, env: dict[str, int], units: _Units) -> None:
         self.env, self.units = env, units
-        only = units[0] if len(units) == 1 else None
-        self.single = only if isinstance(only, BoundSegment) and not executable.late() else None
-        self.branch = _branch_call(only, executable) if isinstance(only, HostStep) else None
-        self.loop = _loop_call(only, executable) if isinstance(only, LoopStep) else None
-        self.picks: tuple[int, ...] | None = None
-        self.plain = False
-        if self.single is not None:
-            segment, names = self.single.segment, tuple(v.name for v in executable.inputs)
-            self.picks = None if segment.inputs == names else tuple(names.index(n) for n in segment.inputs)
-            self.plain = segment.outputs == executable.outputs
-        self.rows = None
-        if (not units or self.single is not None) and not self.plain:
-            shapes = {v.name: x.shape for v, x in zip(executable.inputs, inputs, strict=True) if isinstance(x, np.ndarray)}
-            self.rows = _rows(self.single, executable, env, shapes)
-        self.reshaped = self.rows is not None and any(shape is not None for _, _, shape, _ in self.rows)
-        self.sized: SizedLine | None = None
-        self.line = line_of(executable, units, env, functions) if self.single is None and self.rows is None else None
 
-    def again(
-        self, units: list[BoundSegment | Unit], env: dict[str, int], executable: Executable,
-        shapes: Sequence[tuple[int, ...]],
-    ) -> Plan:  # fmt: skip
+    def run(self, program: CpuProgram, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
+        """The outputs of `program`, whose plan it is, for inputs of these shapes."""
+        raise NotImplementedError(f"{type(self).__name__}.run")
+
+    def again(self, units: _Units, env: dict[str, int], executable: Executable, shapes: Sequence[_Shape]) -> Plan:
         """The same for other sizes, to which the units are bound. `shapes` are those of the inputs, which are all arrays."""
-        made = object.__new__(Plan)
+        made = object.__new__(type(self))
         made.env, made.units = env, units  # one by one: no dict is made of attributes that are set so
-        made.picks, made.plain, made.rows, made.reshaped = self.picks, self.plain, self.rows, self.reshaped
-        made.single = units[0] if self.single is not None else None  # type: ignore[assignment] # it is bound
-        made.loop, made.line, made.sized, made.branch = self.loop, self.line, self.sized, self.branch
-        if self.rows is not None:
-            if self.reshaped:
-                named = {value.name: shape for value, shape in zip(executable.inputs, shapes, strict=False)}
-                made.rows = _rows(made.single, executable, env, named)
-        elif self.line is not None:
-            made.line = self.line.again(units, env)
-        elif self.sized is not None:
-            made.sized = self.sized.again(units, env)
-        if self.branch is not None:
-            made.branch = replace(self.branch, chosen={})
         return made
 
-    def results(self) -> list[tuple[int, tuple[int, ...] | None]] | None:
-        """Which of the segment's results each output is, and its shape where that is another; None where one is no result, or
-        is copied."""
-        if self.rows is None or any(kind != _RESULT or shared for kind, _, _, shared in self.rows):
-            return None
-        return [(which, shape) for _, which, shape, _ in self.rows]
+    def results(self) -> list[tuple[int, _Shape]] | None:
+        """For each output which of the segment's results it is, and its shape; None where `made` is."""
+        return None
 
-    def deliver(self, results: Sequence[np.ndarray], inputs: Sequence[Any]) -> list[Any]:
-        """The outputs by `rows`."""
-        assert self.rows is not None
+
+class SegmentPlan(Plan):
+    """One native segment, whose results are the outputs."""
+
+    single: BoundSegment
+    made: tuple[int, ...]
+
+    def __init__(self, env: dict[str, int], single: BoundSegment, picks: tuple[int, ...] | None) -> None:
+        super().__init__(env, [single])
+        self.single, self.picks, self.made = single, picks, tuple(range(len(single.segment.outputs)))
+
+    def run(self, program: CpuProgram, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
+        picks = self.picks
+        return program.run_segment(self.single, inputs if picks is None else [inputs[i] for i in picks], run)
+
+    def again(self, units: _Units, env: dict[str, int], executable: Executable, shapes: Sequence[_Shape]) -> Plan:
+        made: SegmentPlan = object.__new__(SegmentPlan)
+        made.env, made.units = env, units
+        made.single, made.picks, made.made = units[0], self.picks, self.made  # type: ignore[assignment] # it is bound
+        return made
+
+    def results(self) -> list[tuple[int, _Shape]] | None:
+        return [(i, shape) for i, (shape, _) in enumerate(self.single.outputs)]
+
+
+class Source(NamedTuple):
+    """Where an output comes from: a result of the segment or an input, by its position, or a constant, which is the array; its
+    shape where that is another; whether it is copied."""
+
+    kind: int
+    which: Any
+    shape: _Shape | None
+    copies: bool
+
+
+class ArrangedPlan(Plan):
+    """One native segment or none, with outputs among its results, inputs and constants."""
+
+    def __init__(
+        self, env: dict[str, int], single: BoundSegment | None, picks: tuple[int, ...] | None, sources: tuple[Source, ...]
+    ) -> None:
+        super().__init__(env, [] if single is None else [single])
+        self.single, self.picks, self.sources = single, picks, sources
+        if all(source.kind == _RESULT and not source.copies for source in sources):
+            self.made = tuple([source.which for source in sources])
+        self.reshaped = any(source.shape is not None for source in sources)
+
+    def run(self, program: CpuProgram, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
+        single, picks = self.single, self.picks
+        if single is not None:
+            results = program.run_segment(single, inputs if picks is None else [inputs[i] for i in picks], run)
+        elif run is not None:
+            run.check()
         found = []
-        for kind, which, shape, shared in self.rows:
+        for kind, which, shape, copies in self.sources:
             value = results[which] if kind == _RESULT else inputs[which] if kind == _INPUT else which
             if shape is not None:
                 value = value.reshape(shape)
-            found.append(copied(value) if shared else value)
+            found.append(copied(value) if copies else value)
         return found
 
+    def again(self, units: _Units, env: dict[str, int], executable: Executable, shapes: Sequence[_Shape]) -> Plan:
+        made: ArrangedPlan = object.__new__(ArrangedPlan)
+        made.env, made.units = env, units
+        made.single = units[0] if self.single is not None else None  # type: ignore[assignment] # it is bound
+        made.picks, made.made, made.reshaped, made.sources = self.picks, self.made, self.reshaped, self.sources
+        if self.reshaped:
+            named = {value.name: shape for value, shape in zip(executable.inputs, shapes, strict=False)}
+            sources = _sources(made.single, executable, env, named)
+            assert sources is not None  # the same symbols are known as were before
+            made.sources = sources
+        return made
 
-def _rows(
-    single: BoundSegment | None, executable: Executable, env: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
-) -> tuple[tuple[int, Any, tuple[int, ...] | None, bool], ...] | None:
-    """`Plan.rows`, where all outputs are arrays. `shapes` are those of the inputs that are."""
+    def results(self) -> list[tuple[int, _Shape]] | None:
+        single = self.single
+        if self.made is None or single is None:
+            return None
+        return [(s.which, single.outputs[s.which][0] if s.shape is None else s.shape) for s in self.sources]
+
+
+class NamedPlan(Plan):
+    """One native segment, with outputs that are looked up by name, as where one is no array or of a size that the run says."""
+
+    single: BoundSegment
+
+    def __init__(self, env: dict[str, int], single: BoundSegment, picks: tuple[int, ...] | None) -> None:
+        super().__init__(env, [single])
+        self.single, self.picks = single, picks
+
+    def run(self, program: CpuProgram, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
+        single, picks, executable = self.single, self.picks, program.executable
+        results = program.run_segment(single, inputs if picks is None else [inputs[i] for i in picks], run)
+        values, env = dict(zip(single.segment.outputs, results, strict=True)), dict(self.env)
+        for name in executable.learned.keys() & values.keys():
+            executable.learn(name, values[name], env)
+        return collected(program, values, inputs, env)
+
+    def again(self, units: _Units, env: dict[str, int], executable: Executable, shapes: Sequence[_Shape]) -> Plan:
+        made: NamedPlan = object.__new__(NamedPlan)
+        made.env, made.units = env, units
+        made.single, made.picks = units[0], self.picks  # type: ignore[assignment] # it is bound
+        return made
+
+
+class CallListPlan(Plan):
+    """Bound segments and functions of host operators, one after another."""
+
+    def __init__(self, env: dict[str, int], units: _Units, line: Line) -> None:
+        super().__init__(env, units)
+        self.line = line
+
+    def run(self, program: CpuProgram, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
+        return self.line.run(inputs, program.run_segment, run, program.inner)
+
+    def again(self, units: _Units, env: dict[str, int], executable: Executable, shapes: Sequence[_Shape]) -> Plan:
+        return CallListPlan(env, units, self.line.again(units, env))
+
+
+def plan_of(program: CpuProgram, env: dict[str, int], units: _Units, inputs: Sequence[Any]) -> Plan | None:
+    """The plan of `program` for `inputs` of these sizes, to which `units` are bound; None where these are neither one bound
+    segment nor a call list (`dynamic_plans` has the others)."""
+    executable = program.executable
+    only = units[0] if len(units) == 1 else None
+    single = only if isinstance(only, BoundSegment) and not executable.late() else None
+    if single is not None or not units:
+        plan = _native_plan(executable, env, single, inputs)
+        if plan is not None:
+            return plan
+    if program.context.on_step is not None:
+        return None
+    line = line_of(executable, units, env, program.functions())
+    return None if line is None else CallListPlan(env, units, line)
+
+
+def _native_plan(
+    executable: Executable, env: dict[str, int], single: BoundSegment | None, inputs: Sequence[Any]
+) -> Plan | None:  # fmt: skip
+    """The plan of one segment or none; None where there is none, and outputs are not all arrays."""
+    picks: tuple[int, ...] | None = None
+    if single is not None:
+        segment, names = single.segment, tuple(v.name for v in executable.inputs)
+        picks = None if segment.inputs == names else tuple(names.index(n) for n in segment.inputs)
+        if segment.outputs == executable.outputs:
+            return SegmentPlan(env, single, picks)
+    shapes = {v.name: x.shape for v, x in zip(executable.inputs, inputs, strict=True) if isinstance(x, np.ndarray)}
+    sources = _sources(single, executable, env, shapes)
+    if sources is not None:
+        return ArrangedPlan(env, single, picks, sources)
+    return None if single is None else NamedPlan(env, single, picks)
+
+
+def _sources(
+    single: BoundSegment | None, executable: Executable, env: Mapping[str, int], shapes: Mapping[str, _Shape]
+) -> tuple[Source, ...] | None:
+    """Where all outputs come from, where they are arrays. `shapes` are those of the inputs that are."""
     given = {v.name: i for i, v in enumerate(executable.inputs) if v.name in shapes}
     made = {} if single is None else {name: i for i, name in enumerate(single.segment.outputs)}
-    rows = []
+    sources = []
     for name, result in zip(executable.outputs, executable.results, strict=True):
         constant = executable.constants.get(result.buffer)
         kind: int
@@ -189,46 +233,21 @@ def _rows(
         if result.view is not None and any(not symbols_of(d) <= env.keys() for d in result.view):
             return None  # sizes that a run computes
         shape = None if result.view is None else view_shape(name, known, result.view, env)
-        rows.append((kind, which, shape, result.shared))
-    return tuple(rows)
+        sources.append(Source(kind, which, shape, result.shared))
+    return tuple(sources)
 
 
-def _loop_call(step: LoopStep, executable: Executable) -> LoopCall | None:
-    operands, results = _operands(step, executable), _outputs(step.node, executable)
-    return None if operands is None or results is None else LoopCall(step, operands, results)
-
-
-def _branch_call(step: HostStep, executable: Executable) -> BranchCall | None:
-    node = step.node
-    if node.op_type != "If" or node.domain:
-        return None
-    operands, results = _operands(step, executable), _outputs(node, executable)
-    if operands is None or results is None:
-        return None
-    given = zip((*node.inputs, *step.captured), operands, strict=True)
-    captured = {name: operand for name, operand in given if operand is not None}
-    if len(captured) < len({*node.inputs, *step.captured}):
-        return None
-    return BranchCall(node, captured[node.inputs[0]], captured, results)
-
-
-def _operands(step: HostStep | LoopStep, executable: Executable) -> tuple[int | np.ndarray | None, ...] | None:
-    """What the only unit of a program reads: positions of inputs, constants, None where omitted. None: that is not all."""
-    if any(view is not None for view in step.views):
-        return None
-    given = {v.name: i for i, v in enumerate(executable.inputs)}
-    operands: list[int | np.ndarray | None] = []
-    for name in step.reads:
-        operand = given[name] if name in given else executable.constants.get(name)
-        if name and operand is None:
-            return None
-        operands.append(operand)
-    return tuple(operands)
-
-
-def _outputs(node: Node, executable: Executable) -> tuple[int, ...] | None:
-    """Which of the node's outputs the program's are; None where they are not these as they are, each once."""
-    made = {name: i for i, name in enumerate(node.outputs) if name}
-    if any(r.shared or r.view is not None or r.buffer not in made for r in executable.results):
-        return None
-    return tuple([made[r.buffer] for r in executable.results])
+def collected(program: CpuProgram, values: Mapping[str, Any], inputs: Sequence[Any], env: Mapping[str, int]) -> list[Any]:
+    """The outputs of a program, by name, from the `values` that its units made, its inputs and its constants."""
+    given = dict(zip(program.inputs, inputs, strict=True))
+    out = []
+    for name, result in zip(program.outputs, program.executable.results, strict=True):
+        value = values.get(result.buffer)
+        if value is None:
+            value = given.get(result.buffer)
+        if value is None:
+            value = program.executable.constants.get(result.buffer)
+        if isinstance(value, np.ndarray) and result.view is not None:
+            value = value.reshape(view_shape(name, value.shape, result.view, env))
+        out.append(copied(value) if result.shared and isinstance(value, np.ndarray) else value)
+    return program.own(out, inputs) if program.lends else out

@@ -13,7 +13,7 @@ import numpy as np
 
 from intarsia.ep.program import BoundCall, FeedCall, NodeReport, PlanMemory, Program, ProgramMemory, RunContext
 from intarsia.ep.provider import CompileContext
-from intarsia.errors import InvalidArgument, NodeFailed
+from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import evaluate, symbols_of
 from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.machine import fork_safety
@@ -23,19 +23,17 @@ from intarsia.plan.bound_segment import BoundSegment
 from intarsia.plan.executor_abi import SLICED
 from intarsia.plan.microbatch_cost import is_large
 from intarsia.plan.parallel_branches import WHOLE, SideBySide
-from intarsia.plan.result_pool import copied, memory
+from intarsia.plan.result_pool import memory
 from intarsia.plan.segment import Segment
 from intarsia.plan.shape_constants import MOST_NBYTES
 from intarsia.plan.size_constraints import check_known, too_large
 from intarsia.plan.state import State
-from intarsia.plan.step import Step
-from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
-from intarsia.providers.cpu.program.bound_plan import Plan
-from intarsia.providers.cpu.program.calls.call_list import owned, roots, view_shape
+from intarsia.providers.cpu.executable import Executable, HostStep, Unit
+from intarsia.providers.cpu.program.bound_plan import Plan, plan_of
+from intarsia.providers.cpu.program.calls.call_list import owned, roots
 from intarsia.providers.cpu.program.calls.host_kernels import host_call
 from intarsia.providers.cpu.program.calls.speculative_binding import Ahead
 from intarsia.providers.cpu.program.shared_weights import share_constants
-from intarsia.run_status import DIVISION_BY_ZERO, MESSAGES
 from intarsia.runtime.executor import (
     TERMINATED,
     Pool,
@@ -92,7 +90,7 @@ class CpuProgram(Program):
         # By segment and rows, bytes of the arena of the last one that has no parts.
         self._whole: dict[tuple[int, int], int] = {}
         self._lock = fork_safety.lock()
-        self._loops = self._loop_programs()
+        self.loops = self._loop_programs()
         self._bodies: dict[object, tuple[Graph, CpuProgram]] = {}
         self._recent: dict[int, Recent] = {}  # by a body's id, the program that it had last
         self._captured: dict[int, tuple[Graph, list[str]]] = {}  # by a body's id, what it reads from around it
@@ -175,7 +173,7 @@ class CpuProgram(Program):
 
         return registry()
 
-    def _functions(self) -> dict[int, Evaluate]:
+    def functions(self) -> dict[int, Evaluate]:
         """Host operators without bodies as functions, by the step's id. (A cached property would slow all attributes.)"""
         if self._calls is None:
             steps = [u for u in self.executable.units if isinstance(u, HostStep)]
@@ -186,43 +184,7 @@ class CpuProgram(Program):
     # --- running ---
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
-        plan = self._plan_for(inputs)
-        if plan.single is not None:
-            given = inputs if plan.picks is None else [inputs[i] for i in plan.picks]
-            results = self._run_segment(plan.single, given, run)
-            if plan.plain:
-                return results
-            if plan.rows is not None:
-                return plan.deliver(results, inputs)
-            values = dict(zip(plan.single.segment.outputs, results, strict=True))
-            env = dict(plan.env)
-            for name in self.executable.learned.keys() & values.keys():
-                self.executable.learn(name, values[name], env)
-            return self._collect(values, inputs, env)
-        if plan.rows is not None:
-            if run is not None:
-                run.check()
-            return plan.deliver((), inputs)
-        if self.context.on_step is not None:
-            return self._run_units(plan, inputs, run)
-        if plan.line is not None:
-            return plan.line.run(inputs, self._run_segment, run, self.inner)
-        if run is not None:
-            run.check()
-        if plan.loop is not None:
-            given, captured = plan.loop.given(inputs)
-            found = self._loops[id(plan.loop.step)].run(given, captured, run)
-            return [found[i] for i in plan.loop.results]
-        made = None if plan.branch is None else plan.branch.run(self, inputs, run)
-        if made is None:
-            if plan.sized is None:
-                from intarsia.providers.cpu.program.calls.dynamic_call_list import SizedLine
-
-                plan.sized = SizedLine(self, plan.units, plan.env)
-            made = plan.sized.run(inputs, run)
-            if not self._lends:
-                return made
-        return made if self.inner else owned(made, inputs, self._constant_roots())
+        return self._plan_for(inputs).run(self, inputs, run)
 
     def _plan_for(self, inputs: Sequence[Any]) -> Plan:
         key: tuple[object, ...] = tuple([x.shape if type(x) is np.ndarray else None for x in inputs])
@@ -242,9 +204,8 @@ class CpuProgram(Program):
         if self.context.on_step is not None or not all(type(x) is np.ndarray for x in inputs):
             return None
         plan = self._plan_for(inputs)
-        bound = plan.single
-        made = None if bound is None else range(len(bound.outputs)) if plan.plain else [i for i, _ in plan.results() or ()]
-        if bound is None or made is None or len(made) != len(self.outputs) or plan.reshaped:
+        bound, made = plan.single, plan.made
+        if bound is None or made is None or plan.reshaped:
             return None
         given = {bound.segment.outputs[i]: targets[name] for i, name in zip(made, self.outputs, strict=True)}
         specs = dict(zip(bound.segment.outputs, bound.outputs, strict=True))
@@ -253,7 +214,7 @@ class CpuProgram(Program):
         if not may_be(given, self, inputs, bound):
             return None
         picked = inputs if plan.picks is None else [inputs[i] for i in plan.picks]
-        results = self._run_segment(bound, picked, targets=[given.get(name) for name in bound.segment.outputs])
+        results = self.run_segment(bound, picked, targets=[given.get(name) for name in bound.segment.outputs])
         return [results[i] for i in made]
 
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
@@ -301,11 +262,19 @@ class CpuProgram(Program):
             self._touch(shapes)
         return plan
 
-    def _run_segment(
+    def run_segment(
         self, bound: BoundSegment, inputs: Sequence[np.ndarray], run: RunContext | None = None,
         targets: Sequence[np.ndarray | None] | None = None,
     ) -> list[Any]:  # fmt: skip
-        state = bound.acquire(self.context.on_step is not None)
+        """The results of one call of a segment; each in its target, where there are targets, or in new memory (None).
+
+        Raises:
+            NodeFailed: a step found something wrong with its data.
+            OutOfMemory: a result is too large.
+            Fail: the caller asked to stop.
+        """
+        on_step = self.context.on_step
+        state = bound.acquire(on_step is not None)
         externals = state.externals
         i = 0
         for x in inputs:
@@ -329,10 +298,10 @@ class CpuProgram(Program):
             state.run(self.pool.run_block)
         else:
             self.pool.run_block(state.block_address)
-        if state.times is not None:
-            self._report_times(bound, state.times, state.values is not None)
-        for part, times in state.timed:
-            self._report_times(part, times)
+        if on_step is not None:
+            from intarsia.providers.cpu.program.call_reports import report_times
+
+            report_times(on_step, bound, state)
         if bound.checked and state.status.tobytes() != bound.unset:
             self.report_status(bound.segment, state.status)
         if state.sized is not None:
@@ -352,72 +321,19 @@ class CpuProgram(Program):
             bound.release(state)
             raise run.stopped()
 
-    def _report_times(self, bound: BoundSegment, times: np.ndarray, short: bool = False) -> None:
-        """`short`: values that depend on sizes alone were there."""
-        from intarsia.providers.cpu.value_names import original_name
-
-        assert self.context.on_step is not None
-        sized = bound.segment.sized
-        left_out = frozenset(sized.steps if short and sized is not None else ())
-        for first, last in bound.segment.spans():
-            if first in left_out:
-                continue
-            step = bound.segment.steps[first]
-            names = dict.fromkeys(original_name(n) for s in bound.segment.steps[first : last + 1] for n in s.nodes)
-            nbytes = sum(bound.step_nbytes(i) for i in range(first, last + 1))
-            self.context.on_step(step.title, list(names), int(times[first]), int(times[last + 1]), nbytes)
-
     def report_status(self, segment: Segment, status: np.ndarray) -> None:
         """Raise NodeFailed for the first step that found something wrong with its data."""
-        first = int(np.flatnonzero(status)[0])
-        step, fault = segment.steps[first], int(status[first])
-        divides = step.divides if isinstance(step, Step) and fault == DIVISION_BY_ZERO else ""
-        raise NodeFailed(f"{divides or step.where}: {MESSAGES[fault]}")
+        from intarsia.providers.cpu.program.call_reports import step_failed
 
-    def _run_units(self, plan: Plan, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
-        from intarsia.providers.cpu.program.boundary_checks import wanted
-        from intarsia.providers.cpu.program.calls.host_steps import run_apart_timed
+        raise step_failed(segment, status)
 
-        values: dict[str, Any] = dict(zip(self.inputs, inputs, strict=True))
-        env, learned = dict(plan.env), self.executable.learned
-        for unit in plan.units:
-            if run is not None:
-                run.check()
-            if isinstance(unit, (HostStep, LoopStep)):
-                run_apart_timed(self, unit, values, env, run)
-                for name in unit.node.outputs:
-                    if name in learned:
-                        self.executable.learn(name, values.get(name), env)
-                continue
-            segment = unit if isinstance(unit, Segment) else unit.segment
-            given = [values[n] for n in segment.inputs]
-            for one in wanted(self.executable, segment):
-                given[one.place] = one.of(given[one.place], env)
-            bound = segment.bind_again(env, self.pool.num_threads) if isinstance(unit, Segment) else unit
-            results = self._run_segment(bound, given, run)
-            values.update(zip(segment.outputs, results, strict=True))
-            for name in segment.outputs:
-                if name in learned:
-                    self.executable.learn(name, values[name], env)
-        check_known(self.executable.late(), env)
-        return self._collect(values, inputs, env)
-
-    def _collect(self, values: dict[str, Any], inputs: Sequence[Any], env: Mapping[str, int]) -> list[Any]:
-        given = dict(zip(self.inputs, inputs, strict=True))
-        out = []
-        for name, result in zip(self.outputs, self.executable.results, strict=True):
-            value = values.get(result.buffer)
-            if value is None:
-                value = given.get(result.buffer)
-            if value is None:
-                value = self.executable.constants.get(result.buffer)
-            if isinstance(value, np.ndarray) and result.view is not None:
-                value = value.reshape(view_shape(name, value.shape, result.view, env))
-            out.append(copied(value) if result.shared and isinstance(value, np.ndarray) else value)
-        return out if self.inner or not self._lends else owned(out, inputs, self._constant_roots())
+    def own(self, results: list[Any], inputs: Sequence[Any]) -> list[Any]:
+        """The program's results as the caller's own; as they are, where they are those of a body, which go on in another
+        program."""
+        return results if self.inner else owned(results, inputs, self._constant_roots())
 
     @cached_property
-    def _lends(self) -> bool:
+    def lends(self) -> bool:
         """Whether an output may lie in other memory than its own: one that no segment makes."""
         made = {name for segment in self.executable.segments() for name in segment.outputs}
         return any(result.buffer not in made for result in self.executable.results)
@@ -439,7 +355,7 @@ class CpuProgram(Program):
             first = self._first  # once: another thread may set it at any time
             units = self._bound_units(env, first)
             if first is None or None in key:
-                plan = Plan(env, units, self.executable, inputs, self._functions())
+                plan = self._planned(env, units, inputs)
                 self._first = None if None in key else plan
             else:
                 plan = first.again(units, env, self.executable, key)  # type: ignore[arg-type] # there is no None in it
@@ -447,6 +363,15 @@ class CpuProgram(Program):
             self._keep({key: plan})
             if plan.single is not None and memory.wants_lender(plan.single.outputs):
                 import intarsia.runtime.feed_call  # noqa: F401 # it sets one
+        return plan
+
+    def _planned(self, env: dict[str, int], units: list[BoundSegment | Unit], inputs: Sequence[Any]) -> Plan:
+        """The plan of these sizes: the first kind that can run its units."""
+        plan = plan_of(self, env, units, inputs)
+        if plan is None:
+            from intarsia.providers.cpu.program.calls.dynamic_plans import dynamic_plan
+
+            plan = dynamic_plan(self, env, units)
         return plan
 
     def _keep(self, plans: Mapping[tuple[object, ...], Plan]) -> None:
@@ -520,7 +445,7 @@ class CpuProgram(Program):
     def run_plainly(self, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
         """As `run`, quicker where it is one segment that takes and gives what the program does, as small bodies are."""
         single = self.plain_segment(inputs)
-        return self.run(inputs, run) if single is None else self._run_segment(single, inputs, run)
+        return self.run(inputs, run) if single is None else self.run_segment(single, inputs, run)
 
     @cached_property
     def mapped(self) -> MappedBody | None:
@@ -577,7 +502,7 @@ class CpuProgram(Program):
         freed += sum(bound.trim() for segment in cut for bound in tuple(segment._bound.values()))
         freed += sum(values.trim() for x in self.executable.segments() for values in x.values_of_sizes())
         freed += memory.clear()
-        freed += sum(body.trim() for _, body in tuple(self._bodies.values())) + sum(x.trim() for x in self._loops.values())
+        freed += sum(body.trim() for _, body in tuple(self._bodies.values())) + sum(x.trim() for x in self.loops.values())
         mapped = self.__dict__.get("mapped")
         freed += mapped.trim() if mapped is not None else 0
         self.context.memory.trim()

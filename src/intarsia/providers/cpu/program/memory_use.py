@@ -22,7 +22,7 @@ MAPPED, SHARED, OWN = "mapped", "shared", "own"
 
 def memory_of(program: CpuProgram) -> ProgramMemory:
     """What `program` and the programs of its subgraphs hold."""
-    bodies = [*(body for _, body in program._bodies.values()), *(loop.body for loop in program._loops.values())]
+    bodies = [*(body for _, body in program._bodies.values()), *(loop.body for loop in program.loops.values())]
     inner = [memory_of(body) for body in bodies]
     executable = program.executable
     arrays = {a.ctypes.data: a for found in (executable.constants, *(s.constants for s in executable.segments()))

@@ -43,7 +43,7 @@ def session(text: str, provider: str = "CPUExecutionProvider", **options: Any) -
 
 def loops(made: ort.InferenceSession) -> list[dynamic_loop_run.LoopProgram]:
     (program,) = made._model.programs
-    return list(program._loops.values())
+    return list(program.loops.values())
 
 
 def attended(q: np.ndarray, k: np.ndarray, trips: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -124,7 +124,7 @@ class SizedLine:
                     given[one.place] = one.of(given[one.place], env)
                 if segment is not None:
                     bound = segment.bind_again(env, threads, (self, *[env.get(s) for s in symbols]))
-                made = program._run_segment(bound, given, run)  # type: ignore[arg-type]
+                made = program.run_segment(bound, given, run)  # type: ignore[arg-type]
             for place, value in zip(writes, made):  # noqa: B905 - a host operator may give fewer than it has outputs
                 values[place] = value
             for place, entries in learned:

@@ -53,9 +53,5 @@ def is_short(bound: BoundSegment) -> bool:
 
 def results_of(plan: Plan, bound: BoundSegment) -> list[tuple[int, tuple[int, ...]]] | None:
     """For each output of the program the segment's result that it is, and its shape; None where one is something else."""
-    if plan.plain:
-        return [(i, shape) for i, (shape, _) in enumerate(bound.outputs)]
     found = plan.results()
-    if found is None or sorted(i for i, _ in found) != list(range(len(bound.outputs))):
-        return None
-    return [(i, bound.outputs[i][0] if shape is None else shape) for i, shape in found]
+    return None if found is None or sorted(i for i, _ in found) != list(range(len(bound.outputs))) else found

@@ -53,9 +53,9 @@ def apart(owner: CpuProgram, step: HostStep | LoopStep) -> Apart:
     """A step as a function of what its node and then its bodies read."""
     node, count = step.node, len(step.node.inputs)
     if isinstance(step, LoopStep):
-        loop = owner._loops[id(step)]
+        loop = owner.loops[id(step)]
         return lambda operands, run: loop.run(operands[:count], operands[count:], run)
-    function = owner._functions().get(id(step))
+    function = owner.functions().get(id(step))
     if function is not None:
         return lambda operands, _: function(operands)
     if node.op_type != "If" or node.domain:
