@@ -23,23 +23,23 @@ CASES: dict[str, tuple[str, dict[str, Any], list[Any]]] = {
     ),
     "ArrangedPlan of no unit": ("g (float[a,b] x) => (float[a,b] y) { y = Identity(x) }", {"x": X}, [X]),
     "CallListPlan": (
-        "g (string[n] s, float[a,b] x) => (string[n] t, float[a,b] y) "
-        '{ t = StringNormalizer<case_change_action = "UPPER">(s) y = Neg(x) }',
+        ("g (string[n] s, float[a,b] x) => (string[n] t, float[a,b] y) "
+        '{ t = StringNormalizer<case_change_action = "UPPER">(s) y = Neg(x) }'),
         {"s": np.array(["a", "b"], object), "x": X}, [np.array(["A", "B"], object), -X],
     ),
     "DynamicPlan": (
-        "g (float[a,b] x) => (int64[m] y) <int64[1] flat = {-1}> { r = Reshape(x, flat) u, i, j, k = Unique<sorted = 1>(r) "
-        "y = Neg(i) }",
+        ("g (float[a,b] x) => (int64[m] y) <int64[1] flat = {-1}> { r = Reshape(x, flat) u, i, j, k = Unique<sorted = 1>(r) "
+        "y = Neg(i) }"),
         {"x": X}, [-np.unique(X, return_index=True)[1]],
     ),
     "BranchPlan": (
-        "g (bool c, float[a,b] x) => (y) { y = If (c) <then_branch = t () => (p) { p = ReduceSum<keepdims = 0>(x) }, "
-        "else_branch = f () => (q) { q = Neg(x) }> }",
+        ("g (bool c, float[a,b] x) => (y) { y = If (c) <then_branch = t () => (p) { p = ReduceSum<keepdims = 0>(x) }, "
+        "else_branch = f () => (q) { q = Neg(x) }> }"),
         {"c": FALSE, "x": X}, [-X],
     ),
     "LoopPlan": (
-        "g (int64 m, bool c, float[a] x) => (float[k] y) { y = Loop(m, c, x) <body = b (int64 i, bool ci, float[j] s) => "
-        "(bool co, float[l] so) { co = Identity(ci) so = Concat<axis = 0>(s, s) }> }",
+        ("g (int64 m, bool c, float[a] x) => (float[k] y) { y = Loop(m, c, x) <body = b (int64 i, bool ci, float[j] s) => "
+        "(bool co, float[l] so) { co = Identity(ci) so = Concat<axis = 0>(s, s) }> }"),
         {"m": np.array(3), "c": TRUE, "x": X[0]}, [np.tile(X[0], 8)],
     ),
 }  # fmt: skip
