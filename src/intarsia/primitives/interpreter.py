@@ -344,11 +344,13 @@ class _Interpreter:
     def _dot(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
         a, b = args
         wide = np.float32 if t.dtype in _NARROW_FLOATS else t.dtype.numpy
+        if 0 in (shape := self.shape(t.shape)):  # NumPy walks all matrices, though they are empty
+            return np.empty(shape, t.dtype.numpy)
         a, b = a.astype(wide), b.astype(wide)
-        steps = math.prod(self.shape(t.shape)) * a.shape[-1]
+        steps = math.prod(shape) * a.shape[-1]
         if steps <= _DOT_STEPS:
             return np.asarray(np.matmul(a, b)).astype(t.dtype.numpy)
-        out = np.empty(self.shape(t.shape), wide)
+        out = np.empty(shape, wide)
         _dot_into(a, b, out)
         return out.astype(t.dtype.numpy)
 

@@ -279,7 +279,8 @@ class _Lowering(InOrder):
         many: Dim = product([shape[n] for n in rows.axes]) if rows is not None else 1
         blocks: Dim = (many + (BLOCK - 1)) // BLOCK
         sizes: list[Dim] = [*(shape[n] for n in outer), blocks, chunks]
-        total = self._multiply(top, [self._dim(top, d) for d in sizes])
+        inside = [shape[n] for n in plan.middle] + ([shape[plan.inner]] if plan.inner is not None and chunks == 1 else [])
+        total = self._none_where_empty(top, self._multiply(top, [self._dim(top, d) for d in sizes]), inside)
         self.rows = rows
         b = top.builder
         low = b.udiv(b.mul(total, self.tid), self.nthreads)
@@ -302,6 +303,14 @@ class _Lowering(InOrder):
 
         self._places(top, sizes, low, high, iteration, "outer")
         self.kept = self.outermost = self.rows = None
+
+    def _none_where_empty(self, scope: Scope, total: ir_builder.Value, inside: Sequence[Dim]) -> ir_builder.Value:
+        """`total`, or 0 where one of the sizes inside is: the rows of shape (2**39, 0) are not worth walking."""
+        for d in inside:
+            if not isinstance(d, int) or d == 0:
+                empty = scope.builder.icmp_signed("==", self._dim(scope, d), I64(0))
+                total = scope.builder.select(empty, I64(0), total)
+        return total
 
     def _end(self, scope: Scope, start: ir_builder.Value, count: int, extent: Dim) -> ir_builder.Value:
         """The end of a part of so many that begins at `start`."""

@@ -33,6 +33,7 @@ def kernel_text(log: bool, target: Target) -> KernelText:
     args, tid, nthreads = body.args
     x, y = (body.load_pointer(args, i) for i in range(2))
     count, n = (body.load_i64(args, i) for i in range(2, 4))
+    count = body.b.select(body.b.icmp_signed("==", n, body.i(0)), body.i(0), count)  # rows of nothing are not walked
     first, last = body.share(count, tid, nthreads)
     rows = Rows(body, lanes)
     with body.loop(first, last) as row:
