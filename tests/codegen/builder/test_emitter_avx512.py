@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 import intarsia as ort
+from intarsia.codegen.llvm.target import Target
 
 WIDTH = 64
 SPECIAL = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, 88.7, -88.7, 1e30, -1e30], np.float32)
@@ -76,7 +77,9 @@ def test_special_values(op: str) -> None:
     function: Callable[[np.ndarray], np.ndarray] = FUNCTIONS[op]
     with np.errstate(over="ignore", invalid="ignore"):
         wanted = function(bias.astype(np.float64)).astype(np.float32)
-    wanted[np.abs(wanted) < np.finfo(np.float32).tiny] = 0
+    # Where sigmoids are no quotients, one below the smallest normal number is 0, and so is what -87.4 and less are times it.
+    least = np.finfo(np.float32).tiny * (90 if op == "Silu" and not Target.host().halves_vectors else 1)
+    wanted[np.abs(wanted) < least] = 0
     found = behind_product(op, np.zeros((3, WIDTH), np.float32), bias)
-    found[np.abs(found) < np.finfo(np.float32).tiny] = 0
+    found[np.abs(found) < least] = 0
     np.testing.assert_allclose(found, np.broadcast_to(wanted, found.shape), rtol=1e-6)

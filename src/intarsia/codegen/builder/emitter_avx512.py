@@ -4,8 +4,8 @@ instruction each.
 Results stay within two units of the last place of what `emitter.Emitter` computes (sigmoids of -40 and less within five): only
 how exp is put together and how sigmoid divides differ. Where a CPU computes vectors in halves, multiply-adds are what is
 scarce, and the divider is a unit of its own: sigmoid divides there, and x sigmoid(x) is one division. Elsewhere VRCP14PS and
-Newton's method take its place, and a sigmoid below the smallest normal number is 0. (tanh and erf keep their division: it runs
-beside the polynomials, which have the ports that Newton's method would need.)
+Newton's method take its place, and a sigmoid below the smallest normal number is 0, and so is x times it. (tanh and erf keep
+their division: it runs beside the polynomials, which have the ports that Newton's method would need.)
 """
 
 from __future__ import annotations
