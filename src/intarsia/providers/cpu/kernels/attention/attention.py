@@ -109,7 +109,7 @@ class Attention(Template):
         reads = tuple(dict.fromkeys(n for n in (past, self.reads[which]) if n))
         made = AppendCall(self.operands, which, streams=out in self.outputs)
         label = f"append {('keys', 'values')[which - 1]}"
-        return Step(append_kv_kernel.kernel_text(request.target), reads, (out,), made.arguments, label=label)
+        return Step(append_kv_kernel.kernel_text(request.target), reads, (out,), made, label=label)
 
     def taps(self, request: KernelRequest) -> str:
         """The buffer of the displacements that both kernels read."""

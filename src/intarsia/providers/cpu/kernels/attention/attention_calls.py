@@ -16,7 +16,7 @@ from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Dim, Shape
 from intarsia.graph.dtypes import MOST_BYTES
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import CLAIMS, SCRATCH, Address, Argument, Code, Ref, Sizes
+from intarsia.plan.step import CLAIMS, SCRATCH, Address, Argument, Code, KernelCall, Ref, ScratchCall, Serial, Sizes, Work
 from intarsia.providers.cpu.kernels.attention import attention_arguments
 from intarsia.providers.cpu.kernels.attention.attention_arguments import (
     AttentionShape,
@@ -146,7 +146,7 @@ class AttentionOperands:
 
 
 @dataclass(frozen=True)
-class AppendCall:
+class AppendCall(KernelCall):
     """Past keys (or values), and the node's own behind them, for each head.
 
     Attributes:
@@ -173,13 +173,33 @@ class AppendCall:
 
 
 @dataclass(frozen=True)
-class AttentionCall:
+class FewProducts(Serial):
+    """Too few multiplications to share; `dims`: of `AttentionOperands`."""
+
+    dims: tuple[Dim, ...]
+
+    def __call__(self, size: Sizes) -> bool:
+        return _products(AttentionShape(*map(size, self.dims))) < _SERIAL_PRODUCTS
+
+
+@dataclass(frozen=True)
+class AttentionWork(Work):
+    """The multiplications of a call; `least` and `below` as of `AttentionCall`."""
+
+    dims: tuple[Dim, ...]
+    least: int
+    below: int
+
+    def __call__(self, size: Sizes) -> float:
+        return _products(_computed(AttentionShape(*map(size, self.dims)), self.least, self.below)) / SHARE_PRODUCTS
+
+
+@dataclass(frozen=True)
+class AttentionCall(KernelCall):
     """What calls of the kernels have in common.
 
     Attributes:
-        least, below: of so many queries (`least` to `below` - 1) it computes the result; there is nothing to do for others.
-        taps: the buffer of `attention_arguments.taps`.
-        micro: the micro-kernel.
+        least, below: of so many queries (`least` to `below` - 1) it does its work; there is nothing to do for others.
     """
 
     operands: AttentionOperands
@@ -188,37 +208,41 @@ class AttentionCall:
     target: Target
     least: int
     below: int
+
+    @property
+    def form(self) -> object:
+        return self.operands.form, self.spec, self.scoring, self.target, self.least, self.below
+
+    @property
+    def serial(self) -> Serial:
+        return FewProducts(self.operands.dims)
+
+    @property
+    def work(self) -> Work:
+        return AttentionWork(self.operands.dims, self.least, self.below)
+
+    def _shape(self, size: Sizes) -> AttentionShape:
+        """What is computed: an empty batch where there is nothing to do."""
+        return _computed(self.operands.shape(size), self.least, self.below)
+
+
+@dataclass(frozen=True)
+class FewQueriesCall(AttentionCall, ScratchCall):
+    """Of `few_queries_kernel`.
+
+    Attributes:
+        taps: the buffer of `attention_arguments.taps`.
+        micro, pack: the micro-kernel, and the kernel that packs, which it calls.
+    """
+
     taps: str
     micro: Code
+    pack: Code
     out: str
 
     @property
     def form(self) -> object:
-        """All but names (`plan.step.form_of`)."""
-        return self.operands.form, self.spec, self.scoring, self.target, self.least, self.below, self.micro
-
-    def is_small(self, size: Sizes) -> bool:
-        """Whether it is too little work to share."""
-        return _products(self.operands.shape(size)) < _SERIAL_PRODUCTS
-
-    def shares(self, size: Sizes) -> float:
-        return _products(self._shape(size)) / SHARE_PRODUCTS
-
-    def _shape(self, size: Sizes) -> AttentionShape:
-        """What is computed: an empty batch where there is nothing to do."""
-        shape = self.operands.shape(size)
-        return shape if self.least <= shape.queries < self.below else replace(shape, batch=0)
-
-
-@dataclass(frozen=True)
-class FewQueriesCall(AttentionCall):
-    """Of `few_queries_kernel`, which calls `pack`."""
-
-    pack: Code
-
-    @property
-    def form(self) -> object:
-        return super().form, self.pack
+        return super().form, self.micro, self.pack
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         uses = Resources(self.micro, Ref(self.taps), Ref(SCRATCH), self.pack)
@@ -233,11 +257,31 @@ class FewQueriesCall(AttentionCall):
 
 
 @dataclass(frozen=True)
-class ManyQueriesCall(AttentionCall):
-    """Of `many_queries_kernel`, behind the step that packs keys and values (`keys`, `values`: the buffers) for it."""
+class PackKeysAndValuesCall(AttentionCall):
+    """Of `pack_keys_values`, which writes the buffers `keys` and `values` for many queries."""
 
     keys: str
     values: str
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        given = self.operands.stored(size)
+        packed = Ref(self.keys), Ref(self.values)
+        return attention_arguments.lane_pack_args(self.spec, self.target, self._shape(size), given, packed, self.scoring)
+
+
+@dataclass(frozen=True)
+class ManyQueriesCall(AttentionCall, ScratchCall):
+    """Of `many_queries_kernel`, which reads packed `keys` and `values`; `taps` and `micro` as of `FewQueriesCall`."""
+
+    keys: str
+    values: str
+    taps: str
+    micro: Code
+    out: str
+
+    @property
+    def form(self) -> object:
+        return super().form, self.micro
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         packed = KeysAndValues(Heads(Ref(self.keys)), Heads(Ref(self.values)), self.operands.lengths)
@@ -245,15 +289,14 @@ class ManyQueriesCall(AttentionCall):
         uses = Resources(self.micro, Ref(self.taps), Ref(SCRATCH), claims=Ref(CLAIMS))
         return attention_arguments.lane_args(self.spec, self.target, self._shape(size), operands, self.scoring, uses)
 
-    def packing(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        """The arguments of the packing step."""
-        given = self.operands.stored(size)
-        packed = Ref(self.keys), Ref(self.values)
-        return attention_arguments.lane_pack_args(self.spec, self.target, self._shape(size), given, packed, self.scoring)
-
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
         shape = self._shape(size)
         return attention_arguments.lane_scratch_nbytes(shape, self.target, threads) if shape.batch else 0
+
+
+def _computed(shape: AttentionShape, least: int, below: int) -> AttentionShape:
+    """The shape, with an empty batch where it has not `least` to `below` - 1 queries."""
+    return shape if least <= shape.queries < below else replace(shape, batch=0)
 
 
 def _products(shape: AttentionShape) -> int:

@@ -47,11 +47,10 @@ def few_queries_step(node: Attention, request: KernelRequest, below: int = ANY_Q
     target, spec = request.target, node.spec
     calls = micro, pack = micro_text(DType.FLOAT, target), few_queries_kernel.pack_text(target)
     taps = node.taps(request)
-    made = FewQueriesCall(
-        node.operands, spec, node.scoring, target, 0, below, taps, Code(micro.symbol), request.out, Code(pack.symbol)
+    call = FewQueriesCall(
+        node.operands, spec, node.scoring, target, 0, below, taps, Code(micro.symbol), Code(pack.symbol), request.out
     )
     return Step(
         few_queries_kernel.kernel_text(spec, target), (*node.operands.sources(), *node.operands.others, taps), (request.out,),
-        made.arguments, scratch_nbytes=made.scratch_nbytes, serial=made.is_small, work=made.shares, label=node.label,
-        calls=calls,
+        call, serial=call.serial, work=call.work, label=node.label, calls=calls,
     )  # fmt: skip

@@ -16,7 +16,7 @@ from intarsia.providers.cpu.kernels.attention.attention_arguments import (
     least_in_lanes,
     packed_group,
 )
-from intarsia.providers.cpu.kernels.attention.attention_calls import ManyQueriesCall
+from intarsia.providers.cpu.kernels.attention.attention_calls import ManyQueriesCall, PackKeysAndValuesCall
 from intarsia.providers.cpu.kernels.attention.attention_schedule import AttentionSchedule, estimated
 from intarsia.providers.cpu.kernels.attention.few_queries import few_queries_step
 from intarsia.providers.cpu.kernels.attention.many_queries_microkernel import lane_micro_text
@@ -107,19 +107,18 @@ def _many_queries_steps(node: Attention, request: KernelRequest, pairs: bool, le
     rows, group, name = rows + operands.before, packed_group(target), node.node.outputs[0]
     keys = request.workspace.temporary(f"{name}%packed keys", DType.FLOAT, (batch, heads, width * (rows + group)))
     values = request.workspace.temporary(f"{name}%packed values", DType.FLOAT, (batch, heads, rows * (vwidth + group)))
-    made = ManyQueriesCall(
-        operands, spec, node.scoring, target, least, ANY_QUERIES, taps, Code(micro.symbol), request.out, keys, values
-    )
+    given = operands, spec, node.scoring, target, least, ANY_QUERIES, keys, values
+    pack, call = PackKeysAndValuesCall(*given), ManyQueriesCall(*given, taps, Code(micro.symbol), request.out)
     lengths = (operands.reads[4],) if spec.lengths is not None else ()
     return [
         Step(
-            pack_keys_values.pack_text(spec.lengths, target, pairs), (*operands.sources(1), *lengths), (keys, values),
-            made.packing, serial=made.is_small, label=f"pack {node.label}", arithmetic="bfloat16" if pairs else "",
+            pack_keys_values.pack_text(spec.lengths, target, pairs), (*operands.sources(1), *lengths), (keys, values), pack,
+            serial=pack.serial, label=f"pack {node.label}", arithmetic="bfloat16" if pairs else "",
         ),
         Step(
             many_queries_kernel.kernel_text(spec, target),
-            (*dict.fromkeys((operands.reads[0], *operands.others)), keys, values, taps), (request.out,), made.arguments,
-            scratch_nbytes=made.scratch_nbytes, serial=made.is_small, work=made.shares, label=node.label, calls=(micro,),
+            (*dict.fromkeys((operands.reads[0], *operands.others)), keys, values, taps), (request.out,), call,
+            serial=call.serial, work=call.work, label=node.label, calls=(micro,),
             arithmetic=described_unit(VECTORS, DType.FLOAT) if pairs else "",
         ),
     ]  # fmt: skip

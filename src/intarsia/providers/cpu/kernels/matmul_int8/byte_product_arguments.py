@@ -10,7 +10,7 @@ import numpy as np
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import SCRATCH, Argument, Code, Ref, Sizes
+from intarsia.plan.step import SCRATCH, Argument, Code, KernelCall, Ref, Sizes
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.template import FusedOperand
@@ -26,7 +26,7 @@ DEPTH = "%depth"  # stands for an operand that holds K
 
 
 @dataclass(frozen=True)
-class ByteProductCall:
+class ByteProductCall(KernelCall):
     """The arguments of one call of the kernel. No `b`: a column of ones.
 
     Attributes:
@@ -49,6 +49,22 @@ class ByteProductCall:
     panel_nbytes: int = 0
     few: str = ""
 
+    @property
+    def form(self) -> object:
+        operands = tuple([(_meaning(o.name), o.kind, o.dtype) for o in self.operands])
+        return (
+            self.spec, self.target, self.micro, self.few, self.b is None, self.m, self.k, self.n, self.batches, operands,
+            self.tile, self.panel_nbytes,
+        )  # fmt: skip
+
+    @property
+    def has_scratch(self) -> bool:
+        """Where panels of B are widened."""
+        return bool(self.spec.in_words)
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * gemm_kernel.scratch_nbytes(self.spec, self.target, self.spec.steps(size(self.k)))
+
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         m, k, n, batches = size(self.m), size(self.k), size(self.n), self.batches
         out_item = itemsize(self.spec.epilogue.dtype if self.spec.epilogue else SUMS)
@@ -66,34 +82,63 @@ class ByteProductCall:
             panel_nbytes=self.panel_nbytes,
         )  # fmt: skip
 
-    def widened_nbytes(self, size: Sizes, threads: int) -> int:
-        """Of the widened panels of all threads."""
-        return threads * gemm_kernel.scratch_nbytes(self.spec, self.target, self.spec.steps(size(self.k)))
+
+@dataclass(frozen=True)
+class WidenCall(KernelCall):
+    """Writes A [rows, depth] less its zero point (in the buffer `zero`) as int16."""
+
+    a: str
+    words: str
+    zero: str
+    rows: Dim
+    depth: Dim
+
+    @property
+    def form(self) -> object:
+        return self.rows, self.depth
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = ConvShape(1, (size(self.rows), 1), size(self.depth), 1, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
+        return widened_int16.widen_args(shape, Ref(self.a), Ref(self.words), Ref(self.zero))
 
 
-def widening(a: str, words: str, number: str, m: Dim, depth: Dim, size: Sizes, threads: int) -> Sequence[Argument]:
-    """Of the step that writes A less its zero point as int16."""
-    shape = ConvShape(1, (size(m), 1), size(depth), 1, (1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
-    return widened_int16.widen_args(shape, Ref(a), Ref(words), Ref(number))
+@dataclass(frozen=True)
+class PackBytesCall(KernelCall):
+    """Packs `count` matrices B [k, n] into panels, and sums their columns."""
+
+    b: str
+    packed: str
+    sums: str
+    k: Dim
+    n: Dim
+    count: Dim
+
+    @property
+    def form(self) -> object:
+        return self.k, self.n, self.count
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        depth, columns = size(self.k), size(self.n)
+        packed, sums = Ref(self.packed), Ref(self.sums)
+        return byte_pack_args(Ref(self.b), columns, packed, sums, depth, columns, size(self.count), depth * columns)
 
 
-def packing(names: tuple[str, str, str], k: Dim, n: Dim, count: Dim, size: Sizes, threads: int) -> Sequence[Argument]:
-    """Of the step that packs `count` matrices B; `names`: of B, its panels and the sums of its columns."""
-    source, packed, sums = (Ref(name) for name in names)
-    depth, columns = size(k), size(n)
-    return byte_pack_args(source, columns, packed, sums, depth, columns, size(count), depth * columns)
+def _meaning(name: str) -> str:
+    """What an operand is by its name: K, sums of columns or of rows that steps before compute, or "": any other."""
+    return DEPTH if name == DEPTH else next((end for end in ("%sums", "%rowsums") if name.endswith(end)), "")
 
 
 def _operand(
     o: FusedOperand, n: int, depth: int, out_item: int, c_batch: tuple[int, int], b_batch: tuple[int, int]
 ) -> gemm_kernel.Operand:
-    if o.name == DEPTH:
+    meaning = _meaning(o.name)
+    if meaning == DEPTH:
         return gemm_kernel.Operand(np.array([depth], np.int32))
     address: Any = Ref(o.name)
-    if o.name.endswith("%sums"):  # one per column and matrix of B
+    if meaning == "%sums":  # one per column and matrix of B
         return gemm_kernel.Operand(address, batch0=b_batch[0] * n * 4, batch1=b_batch[1] * n * 4)
     if o.kind == "row":
-        many = o.name.endswith("%rowsums")
+        many = meaning == "%rowsums"
         scale = [c // max(1, n * out_item) * itemsize(o.dtype) if many else 0 for c in c_batch]
         return gemm_kernel.Operand(address, row=itemsize(o.dtype), batch0=scale[0], batch1=scale[1])
     return fused_operand(o, n, itemsize(o.dtype), out_item, c_batch)

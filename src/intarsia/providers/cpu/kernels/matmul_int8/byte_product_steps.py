@@ -183,10 +183,9 @@ def _product_step(node: ByteMatMul, request: KernelRequest, factors: Factors, n:
     reads = (a, *([right] if right else []), *(o.name for o in operands if o.name != DEPTH))
     work = found.rows * n * depth * found.sizes[0] * found.sizes[1]
     return Step(
-        gemm_kernel.kernel_text(spec, target), reads, (request.out,), call.arguments, serial=Below(work, SERIAL_PRODUCTS),
+        gemm_kernel.kernel_text(spec, target), reads, (request.out,), call, serial=Below(work, SERIAL_PRODUCTS),
         label=f"byte gemm {found.rows}x{n}x{depth}" if right else "row sums",
         calls=(factors.micro, few) if few else (factors.micro,),
-        scratch_nbytes=call.widened_nbytes if factors.widened else None,
     )  # fmt: skip
 
 

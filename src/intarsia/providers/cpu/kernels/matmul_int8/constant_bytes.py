@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +16,7 @@ from intarsia.providers.cpu.kernels.common.units import WORDS_IN_TIME
 from intarsia.providers.cpu.kernels.matmul.matmul_schedule import estimated
 from intarsia.providers.cpu.kernels.matmul.vnni import Left, pays, word_steps
 from intarsia.providers.cpu.kernels.matmul_int8 import saturation_free_order, widened_int16
-from intarsia.providers.cpu.kernels.matmul_int8.byte_product_arguments import widening
+from intarsia.providers.cpu.kernels.matmul_int8.byte_product_arguments import WidenCall
 from intarsia.providers.cpu.kernels.matmul_int8.byte_product_steps import (
     SERIAL_PRODUCTS,
     ByteSchedule,
@@ -158,7 +157,7 @@ def _widening_step(node: ByteMatMul, request: KernelRequest) -> Step:
     words = workspace.temporary(f"{a}%words_{number}", DType.INT16, (rows * depth + 1,))
     return Step(
         widened_int16.widen_text(node.dtype, request.target), (a, number), (words,),
-        partial(widening, a, words, number, rows, depth), label="widen bytes", shared=True,
+        WidenCall(a, words, number, rows, depth), label="widen bytes", shared=True,
         serial=Below(rows * depth, SERIAL_PRODUCTS // 8),
     )  # fmt: skip
 

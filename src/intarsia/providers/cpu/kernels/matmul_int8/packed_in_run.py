@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from intarsia.ep.capability import Support
@@ -12,7 +11,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.matmul.matmul_schedule import estimated
-from intarsia.providers.cpu.kernels.matmul_int8.byte_product_arguments import packing
+from intarsia.providers.cpu.kernels.matmul_int8.byte_product_arguments import PackBytesCall
 from intarsia.providers.cpu.kernels.matmul_int8.byte_product_steps import (
     SERIAL_PRODUCTS,
     ByteSchedule,
@@ -55,6 +54,6 @@ def _packing_step(node: ByteMatMul, request: KernelRequest) -> Step:
     workspace.temporary(sums, SUMS, (count, n))
     return Step(
         byte_pack_text(BytePackSpec(node.weight_dtype), request.target), (source,), (packed, sums),
-        partial(packing, (source, packed, sums), depth, n, count),
+        PackBytesCall(source, packed, sums, depth, n, count),
         serial=Below(depth * n * count, SERIAL_PRODUCTS // 8), label="pack bytes",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The arguments of the kernel that multiplies each expert's rows, once its sizes are known."""
+"""The arguments of the kernels of mixtures of experts, once sizes are known."""
 
 from __future__ import annotations
 
@@ -7,14 +7,31 @@ from collections.abc import Sequence
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import SCRATCH, Argument, Code, Ref, Sizes
+from intarsia.plan.step import SCRATCH, Argument, Code, KernelCall, Ref, ScratchCall, Sizes
 from intarsia.providers.cpu.kernels.common.microkernel import tile_of
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 
 
 @dataclass(frozen=True)
-class ExpertCall:
-    """The arguments of the step; `bias`: "" if there is none."""
+class OrderCall(KernelCall):
+    """Of the kernel that sorts the rows of tokens, [tokens, count], by their experts."""
+
+    buffers: tuple[str, ...]
+    shape: tuple[Dim, Dim]
+    experts: int
+
+    @property
+    def form(self) -> object:
+        return len(self.buffers), self.shape, self.experts
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        tokens, count = self.shape
+        return [*map(Ref, self.buffers), size(tokens), size(count), self.experts]
+
+
+@dataclass(frozen=True)
+class ExpertCall(ScratchCall):
+    """Of the kernel that multiplies each expert's rows; `bias`: "" if there is none."""
 
     spec: gemm_kernel.GemmSpec
     target: Target
@@ -29,6 +46,12 @@ class ExpertCall:
     experts: int
     depth: Dim
     columns: int
+
+    @property
+    def form(self) -> object:
+        return (
+            self.spec, self.target, self.micro, self.kernel, bool(self.bias), self.experts, self.depth, self.columns
+        )  # fmt: skip
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         n, depth = self.columns, size(self.depth)

@@ -13,7 +13,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.contrib.moe import FLOAT4
 from intarsia.ops.framework.infer import Inference
-from intarsia.plan.step import Argument, Ref, Sizes, Step
+from intarsia.plan.step import ALWAYS, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix
@@ -21,6 +21,7 @@ from intarsia.providers.cpu.kernels.common.schedule import Constants, KernelRequ
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat, are_finite, pack_blocks
 from intarsia.providers.cpu.kernels.moe import expert_kernels as template
+from intarsia.providers.cpu.kernels.moe.expert_arguments import OrderCall
 from intarsia.providers.cpu.kernels.moe.expert_schedules import ExpertBlocks, ExpertPanels
 from intarsia.providers.cpu.kernels.moe.storage import block_size, stored_bits
 
@@ -46,18 +47,12 @@ class ExpertOrder(Template):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        kernel = template.order_text(target)
-        return [Step(kernel, self.reads, self.outputs, self._arguments, serial=_always, label="sort rows by expert")]
-
-    def _arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         chosen = self.types[0]
         assert chosen is not None and chosen.shape is not None
-        tokens, count = (size(d) for d in chosen.shape)
-        return [*(Ref(n) for n in (*self.reads, *self.outputs)), tokens, count, int(self.node.attributes["experts"])]
-
-
-def _always(size: Sizes) -> bool:
-    return True
+        tokens, count = chosen.shape
+        call = OrderCall((*self.reads, *self.outputs), (tokens, count), int(self.node.attributes["experts"]))
+        kernel = template.order_text(target)
+        return [Step(kernel, self.reads, self.outputs, call, serial=ALWAYS, label="sort rows by expert")]
 
 
 def expert_products(node: Node, inference: Inference) -> Template | None:

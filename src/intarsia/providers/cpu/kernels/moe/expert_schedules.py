@@ -85,7 +85,7 @@ def _step(node: ExpertProducts, request: KernelRequest, weights: str, blocks: Bl
     )  # fmt: skip
     reads = (*node.reads, weights, zero, *([bias] if bias else []))
     return Step(
-        expert_kernels.products_text(spec, target), reads, (request.out,), call.arguments, scratch_nbytes=call.scratch_nbytes,
+        expert_kernels.products_text(spec, target), reads, (request.out,), call,
         serial=Below(product((rows, depth, node.columns)), _SERIAL_PRODUCTS), label="products of experts",
         calls=(micro, kernel), chosen=(weights,),
     )  # fmt: skip
