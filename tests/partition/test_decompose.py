@@ -231,10 +231,12 @@ def test_explain_names_the_nodes_of_the_model() -> None:
 @pytest.mark.parametrize("text", [
     model(18, "float[n,6,2] x, float[2] s, float[2] b", "float[n,6,2] y", "y = GroupNormalization<num_groups=2>(x, s, b)"),
     model(23, "float[n,2,3,d] q, float[n,2,3,d] k, float[n,2,3,d] v", "float[n,2,3,d] y", "y = Attention(q, k, v)"),
+    model(25, "float[n,2,3,4] q, float[n,2,3,4] k, float[n,2,3,4] v", "float[n,2,3,4] y",
+          "y = Attention<left_window_size=1, right_window_size=0>(q, k, v)"),
     model(23, "float[n,2,3,8] x, float[9,4] c, float[9,4] s, int64[n,3] p", "float[n,2,3,8] y",
           "y = RotaryEmbedding(x, c, s, p)"),
     model(17, "float[n,3] x, float[3] s", "float[n,3] y, float[n,1] m", "y, m = LayerNormalization(x, s)"),
-], ids=["scales of groups", "unknown head size", "positions", "mean"])  # fmt: skip
+], ids=["scales of groups", "unknown head size", "windows", "positions", "mean"])  # fmt: skip
 def test_forms_that_cannot_be_written_out_stay(text: str) -> None:
     provider = PlainExecutionProvider()
     with pytest.warns(intarsia.ProviderWarning, match="takes none of the model's 1 nodes"):

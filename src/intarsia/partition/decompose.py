@@ -125,10 +125,11 @@ def _is_in_float32(node: Node) -> bool:
 
 
 def _is_plain_attention(node: Node, shapes: Sequence[Sequence[object] | None]) -> bool:
-    """Whether head sizes are known, heads pair off, and a mask covers all keys."""
+    """Whether head sizes are known, heads pair off, a mask covers all keys, and there is no window of keys."""
     q, k = shapes[0], shapes[1]
     mask = shapes[3] if len(shapes) > 3 else None
     assert q is not None and k is not None
     heads_fit = len(q) == 3 or q[1] == k[1] or (isinstance(q[1], int) and isinstance(k[1], int))
     scaled = bool(node.attributes.get("scale")) or isinstance(q[-1], int)
-    return heads_fit and scaled and (mask is None or (len(mask) > 1 and mask[-1] == k[-2]))
+    windows = [int(node.attributes.get(f"{side}_window_size", -1)) for side in ("left", "right")]
+    return heads_fit and scaled and windows == [-1, -1] and (mask is None or (len(mask) > 1 and mask[-1] == k[-2]))
