@@ -34,6 +34,7 @@ DML = "DmlExecutionProvider"
 OPENCL = "OpenCLExecutionProvider"
 OPENVINO = "OpenVINOExecutionProvider"
 ACL = "ACLExecutionProvider"
+NNAPI = "NnapiExecutionProvider"
 REFERENCE = "ReferenceExecutionProvider"
 
 BUILTIN: dict[str, str] = {
@@ -44,6 +45,7 @@ BUILTIN: dict[str, str] = {
     OPENCL: "intarsia.providers.opencl:OpenCLExecutionProvider",
     OPENVINO: "intarsia.providers.openvino:OpenVINOExecutionProvider",
     ACL: "intarsia.providers.acl:ACLExecutionProvider",
+    NNAPI: "intarsia.providers.nnapi:NnapiExecutionProvider",
     CPU: "intarsia.providers.cpu:CPUExecutionProvider",
     REFERENCE: "intarsia.providers.reference:ReferenceExecutionProvider",
 }

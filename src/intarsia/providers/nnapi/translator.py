@@ -1,0 +1,107 @@
+"""From graphs to NNAPI models: which nodes, in which form, for which feature level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from intarsia.ep.capability import Support
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.providers.nnapi.legalization_rules import RULES
+from intarsia.providers.nnapi.lowerings import elementwise, movement, products, quantized, recurrent, windows
+from intarsia.providers.nnapi.model import NnapiModel
+from intarsia.providers.nnapi.operands import KIND_OF
+from intarsia.providers.nnapi.quantization import operand_scales
+from intarsia.providers.nnapi.writer import Target, Writer
+from intarsia.providers.vendor import legalization_rules
+from intarsia.providers.vendor.narrow_integers import INDEX_INPUTS
+from intarsia.providers.vendor.translator import Facts, Translator, Untranslatable
+
+LOWERINGS: dict[str, elementwise.Lowering] = {
+    **elementwise.LOWERINGS,
+    **windows.LOWERINGS,
+    **movement.LOWERINGS,
+    **products.LOWERINGS,
+    **quantized.LOWERINGS,
+    **recurrent.LOWERINGS,
+}
+"""ONNX operator -> what writes it."""
+
+
+class NnapiTranslator(Translator):
+    """Writes NNAPI models.
+
+    Args:
+        target: the feature level and the options of the models.
+        devices: names and versions of the devices that will run a model.
+        devices_refuse: what these do not run of a model; "" where they run all. None: nobody asks them.
+    """
+
+    vendor = "NNAPI"
+    legalizations = (legalization_rules.RULES, RULES)
+
+    def __init__(
+        self, target: Target, devices: str = "", devices_refuse: Callable[[NnapiModel], str] | None = None
+    ) -> None:
+        self.target, self._devices, self._devices_refuse = target, devices, devices_refuse
+
+    def versions(self) -> Mapping[str, str]:
+        return {"feature level": str(self.target.level)}
+
+    def settings(self) -> Mapping[str, str]:
+        return {
+            "layout": "NCHW" if self.target.nchw else "NHWC",
+            "float32": "computed in float16" if self.target.relaxed else "as it is",
+            "level": str(self.target.level),
+            "asked": self._devices,
+        }
+
+    def refusal(self, node: Node, facts: Facts) -> Support | None:
+        if node.domain or node.op_type not in OPERATORS:
+            return Support.no(f"NNAPI has nothing for {node.qualified_op}", code="no-kernel")
+        if node.attributes.get("broadcast", 0) and "axis" in node.attributes:
+            return Support.no("NNAPI broadcasts trailing axes only", code="unsupported")
+        index = INDEX_INPUTS.get(node.op_type, ())
+        for i, name in enumerate((*node.inputs, *node.outputs)):
+            kind = facts.graph.type_of(name) if name else None
+            if not name or name in facts.graph.constants:
+                continue
+            if not isinstance(kind, TensorType) or kind.dtype not in KIND_OF:
+                text = kind.dtype if isinstance(kind, TensorType) else kind
+                return Support.no(f"NNAPI has no tensors of {text}, as {name!r} is", code="type")
+            if kind.dtype is DType.INT64 and not (i < len(node.inputs) and i in index) and name not in facts.narrow:
+                return Support.no(
+                    f"NNAPI computes integers in 32 bits, and {name!r} is not known to fit into these", code="type"
+                )
+        return None
+
+    def translate(self, graph: Graph) -> NnapiModel:
+        model = write(graph, self.target)
+        if self._devices_refuse is not None and (why := self._devices_refuse(model)):
+            raise Untranslatable(why, "no-kernel")
+        return model
+
+
+def write(graph: Graph, target: Target) -> NnapiModel:
+    """The model of a legalised graph.
+
+    Raises:
+        Untranslatable: NNAPI has nothing for a node, or computes it otherwise.
+    """
+    writer = Writer(graph, target, operand_scales(graph))
+    for node in graph.nodes:
+        if id(node) in writer.done:
+            continue
+        lowering = LOWERINGS.get(node.op_type)
+        if lowering is None or node.domain:
+            raise Untranslatable(f"NNAPI has nothing for {node.qualified_op}", "no-kernel")
+        unit = quantized.unit_of(writer, node)
+        if unit is None or not quantized.write_unit(writer, unit):
+            lowering(writer, node)
+    return writer.finish()
+
+
+OPERATORS = frozenset(LOWERINGS) | {
+    "Gemm", "Sum", "Mean", "Constant", "QLinearConv", "QLinearMatMul",
+}  # fmt: skip
+"""ONNX operators that are written, by themselves or in terms of others."""
