@@ -20,6 +20,8 @@ import pytest
 
 # Sessions are built as a whole, whatever earlier runs of the tests left in the cache; tests of warm starts lift this.
 os.environ["INTARSIA_PROGRAM_CACHE"] = "0"
+# Nor are devices asked what tests of that ask them: imitated ones compute nothing, and each process with a cache of its own would.
+os.environ.setdefault("INTARSIA_DEVICE_TEST", "0")
 
 REFERENCE = "ReferenceExecutionProvider"
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>'

@@ -5,9 +5,11 @@ The device's primary context is used, which PyTorch, CuPy and all others that us
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from intarsia.codegen.clike import Cuda, Limits
@@ -23,6 +25,8 @@ from intarsia.errors import EPFail
 from intarsia.graph.dtypes import DType
 
 __all__ = ["CudaDevice", "CudaDriver", "LibraryOptions", "Setup", "count", "described", "missing", "open_device"]
+
+_KERNEL_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def driver() -> Any:
@@ -276,6 +280,13 @@ class CudaDevice(StreamDevice):
         super().__init__(CudaDriver(), setup, described(setup.index), Cuda(limits, units, capability))
         self._libraries: dict[LibraryOptions, CudaLibraries] = {}
         self._started: dict[str, Any] = {}
+
+    def identity(self) -> tuple[str, ...]:
+        """With the version of the kernel's part of the driver where the system tells it: CUDA's own changes more rarely."""
+        version = _checked(driver().cuDriverGetVersion(), "the driver does not tell its version")
+        with contextlib.suppress(OSError):
+            version = f"{version} {_KERNEL_DRIVER.read_text(encoding='utf-8', errors='replace')}"
+        return "cuda", self.device.description, str(self.architecture), str(version), nvrtc.version()
 
     def machine_code(self, source: str) -> bytes:
         return nvrtc.compiled(source, self.architecture)

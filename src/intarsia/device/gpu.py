@@ -157,6 +157,10 @@ class Gpu:
 
     # --- what a device implements ---
 
+    def identity(self) -> tuple[str, ...]:
+        """Device, driver and compiler with their versions: what decides whether its results are right."""
+        raise NotImplementedError
+
     def _create(self, nbytes: int) -> Any:
         """A buffer. Raises OutOfMemory."""
         raise NotImplementedError

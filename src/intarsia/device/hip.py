@@ -259,6 +259,9 @@ class HipDevice(StreamDevice):
         self.architecture = architecture_of(setup.index)
         super().__init__(HipDriver(), setup, described(setup.index), Hip(Limits(64, 256, 65536, 65535)))
 
+    def identity(self) -> tuple[str, ...]:
+        return "rocm", self.device.description, self.architecture, runtime_version(), hiprtc.version()
+
     def machine_code(self, source: str) -> bytes:
         return hiprtc.compiled(source, self.architecture)
 

@@ -237,6 +237,9 @@ class OpenClDevice(Gpu):
             get_cache().put(key, bytes(code))
         return made
 
+    def identity(self) -> tuple[str, ...]:
+        return "opencl", *self._compiler()
+
     def _compiler(self) -> tuple[str, ...]:
         """What a program in machine code depends on besides its text."""
         device, platform = self._handle, self._handle.platform

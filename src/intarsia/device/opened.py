@@ -6,12 +6,13 @@ from collections.abc import Callable, ItemsView, ValuesView
 from operator import attrgetter
 from typing import Generic, TypeVar
 
-from intarsia.device import forking
+from intarsia.device import forking, known_answers
+from intarsia.device.gpu import Gpu
 from intarsia.errors import EPFail
 from intarsia.machine import fork_safety
 
 Key = TypeVar("Key")
-Opened = TypeVar("Opened")
+Opened = TypeVar("Opened", bound=Gpu)
 
 
 class OpenDevices(Generic[Key, Opened]):
@@ -29,10 +30,11 @@ class OpenDevices(Generic[Key, Opened]):
         self._lock = fork_safety.lock()
 
     def get(self, key: Key, missing: Callable[[], str], make: Callable[[], Opened]) -> Opened:
-        """The device, opened by `make` where it is not open yet or was lost.
+        """The device, opened by `make` where it is not open yet or was lost, once it has passed its known-answer test.
 
         Raises:
-            EPFail: a parent of this process used the driver, or `missing` says why there is no such device.
+            EPFail: a parent of this process used the driver, `missing` says why there is no such device, or it computes wrong
+                results.
         """
         forking.require(self._kind, self._title)
         with self._lock:
@@ -40,7 +42,9 @@ class OpenDevices(Generic[Key, Opened]):
             if found is None or self._lost(found):
                 if why := missing():
                     raise EPFail(f"{self._title}: no device: {why}")
-                found = self._devices[key] = make()
+                made = make()
+                known_answers.require(made, again=found is not None)
+                found = self._devices[key] = made
             return found
 
     def items(self) -> ItemsView[Key, Opened]:

@@ -121,8 +121,13 @@ class WebGpu(Gpu):
         )
         assert ALIGNMENT % self.binding_alignment == 0, self.binding_alignment
         sizes = DeviceLimits(limits["max-buffer-size"] // ALIGNMENT * ALIGNMENT, limits["max-storage-buffer-binding-size"])
+        self._identity = "webgpu", wgpu.__version__, *(f"{name}={value}" for name, value in sorted(adapter.info.items()))
         self._last: Any = None  # a buffer that is read to wait for everything
         super().__init__(described(index, adapter), dialect, sizes, memory_limit)
+
+    def identity(self) -> tuple[str, ...]:
+        """As the adapter describes itself: Vulkan drivers with their versions."""
+        return self._identity
 
     def answers(self) -> bool:
         """Whether the device is still there, which wgpu tells only where something is asked of it."""

@@ -32,6 +32,10 @@ class GpuExecutionProvider(ExecutionProvider):
         self._beyond: dict[int, str] = {}
         if why := self.unavailable() or self.missing_for(self.options):
             raise EPFail(f"{self.name} cannot be used on this machine: {why}")
+        try:
+            self.gpu  # noqa: B018 # opened, so that one that computes wrong results is refused here, where another may stand in
+        except EPFail as error:
+            raise EPFail(f"{self.name} cannot be used on this machine: {error}") from error
 
     @classmethod
     def library_version(cls) -> str:
