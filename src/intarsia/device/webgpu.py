@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,11 +27,18 @@ _PASS_LAUNCHES = 256  # of one submission: a driver may watch how long one takes
 INSTALL = "install the package wgpu: pip install 'intarsia[webgpu]'"
 
 
+DIRECTML = "DirectML"
+"""A backend's name beside wgpu's own: Direct3D 12's adapters in the order in which Windows numbers them."""
+_RANKS = {"DiscreteGPU": 0, "IntegratedGPU": 1, "VirtualGPU": 2, "CPU": 4}
+_SAVING_RANKS = {**_RANKS, "IntegratedGPU": -1}
+_OTHER_RANK = 3
+
+
 @functools.cache
 def adapters(backend: str = "") -> tuple[Any, ...]:
     """Adapters (wgpu.GPUAdapter) with compute shaders, of one backend ("Vulkan", "D3D12", "Metal") where it is given.
 
-    Hardware comes before software; OpenGL is not among them.
+    Hardware comes before software, but for `DIRECTML`; OpenGL is not among them.
     """
     if importlib.util.find_spec("wgpu") is None:
         return ()
@@ -39,9 +46,20 @@ def adapters(backend: str = "") -> tuple[Any, ...]:
     import wgpu
 
     found = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] != "OpenGL"]
-    found = [a for a in found if not backend or a.info["backend_type"] == backend]
-    ranks = {"DiscreteGPU": 0, "IntegratedGPU": 1, "VirtualGPU": 2, "CPU": 4}
-    return tuple(sorted(found, key=lambda a: ranks.get(a.info["adapter_type"], 3)))
+    wanted = "D3D12" if backend == DIRECTML else backend
+    found = [a for a in found if not wanted or a.info["backend_type"] == wanted]
+    return tuple(found) if backend == DIRECTML else tuple(sorted(found, key=_rank))
+
+
+def _rank(adapter: Any, ranks: Mapping[str, int] = _RANKS) -> int:
+    return ranks.get(adapter.info["adapter_type"], _OTHER_RANK)
+
+
+def preferred(backend: str, saves_power: bool = False) -> int:
+    """The number of the adapter that a program is given which names none: a discrete one, or an integrated one where it is to
+    save power."""
+    found, ranks = adapters(backend), _SAVING_RANKS if saves_power else _RANKS
+    return min(range(len(found)), key=lambda i: _rank(found[i], ranks), default=0)
 
 
 def missing(backend: str = "") -> str:
@@ -51,7 +69,7 @@ def missing(backend: str = "") -> str:
     if importlib.util.find_spec("wgpu") is None:
         return f"the package wgpu is not installed: {INSTALL}"
     if not adapters(backend):
-        if backend == "D3D12":
+        if backend in ("D3D12", DIRECTML):
             return (
                 "wgpu finds no D3D12 adapter: that is for Windows with a driver for Direct3D 12; elsewhere use WebGPU's Vulkan"
             )

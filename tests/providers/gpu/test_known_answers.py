@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def _nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def device(gpu: Kind, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kind]:
+def device(gpu: Kind, monkeypatch: pytest.MonkeyPatch) -> Kind:
     """A kind of which no device is open, before the test and after it."""
     monkeypatch.setattr(gpu.module._opened, "_devices", {})
     return gpu
@@ -134,7 +134,12 @@ def test_another_provider_stands_in(device: Kind, monkeypatch: pytest.MonkeyPatc
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Gpu]:
     """Devices that were asked, in order; none is, and all answers are right."""
     found: list[Gpu] = []
-    monkeypatch.setattr(known_answers, "answered_wrong", lambda gpu: found.append(gpu) or "")
+
+    def right(gpu: Gpu) -> str:
+        found.append(gpu)
+        return ""
+
+    monkeypatch.setattr(known_answers, "answered_wrong", right)
     return found
 
 
