@@ -20,7 +20,7 @@ import pytest
 
 # Sessions are built as a whole, whatever earlier runs of the tests left in the cache; tests of warm starts lift this.
 os.environ["INTARSIA_PROGRAM_CACHE"] = "0"
-# Nor are devices asked what tests of that ask them: imitated ones compute nothing, and each process with a cache of its own would.
+# Nor are devices asked for known answers, but by the tests of that: imitated ones compute nothing.
 os.environ.setdefault("INTARSIA_DEVICE_TEST", "0")
 
 REFERENCE = "ReferenceExecutionProvider"
