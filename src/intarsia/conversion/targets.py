@@ -8,6 +8,7 @@ from intarsia.errors import EPFail, UnknownOption, nearest
 from intarsia.providers.vendor.conversion import ConversionTarget
 
 TARGETS: dict[str, str] = {
+    "coreml": "intarsia.providers.coreml.conversion:CoreMLTarget",
     "openvino": "intarsia.providers.openvino.conversion:OpenVINOTarget",
 }
 """`--to` -> "module:class"."""

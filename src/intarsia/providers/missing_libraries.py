@@ -33,7 +33,7 @@ NEEDS: dict[str, Needs] = {
     "ROCMExecutionProvider": Needs(("amdhip64",), (), ("Linux",), "AMD's ROCm, version 6 or later"),
     "MIGraphXExecutionProvider": Needs(("amdhip64", "migraphx"), (), ("Linux",), "AMD's ROCm with MIGraphX"),
     "DmlExecutionProvider": Needs(("DirectML", "d3d12"), (), ("Windows",), "Windows 10 version 1903 or later"),
-    "CoreMLExecutionProvider": Needs((), ("coremltools",), ("Darwin",), "macOS 12 or later, and pip install coremltools"),
+    "CoreMLExecutionProvider": Needs((), ("coremltools",), ("Darwin",), "macOS 14, and pip install 'intarsia[coreml]'"),
     "NnapiExecutionProvider": Needs(("neuralnetworks",), (), ("Android",), "Android 8.1 or later"),
     "ACLExecutionProvider": Needs((), ("openvino",), (), "an ARM64 CPU and pip install openvino, which brings ACL's kernels"),
     "ArmNNExecutionProvider": Needs(("armnn",), ("pyarmnn",), (), "ArmNN (on Debian: python3-pyarmnn)"),

@@ -35,6 +35,7 @@ OPENCL = "OpenCLExecutionProvider"
 OPENVINO = "OpenVINOExecutionProvider"
 ACL = "ACLExecutionProvider"
 NNAPI = "NnapiExecutionProvider"
+COREML = "CoreMLExecutionProvider"
 REFERENCE = "ReferenceExecutionProvider"
 
 BUILTIN: dict[str, str] = {
@@ -46,6 +47,7 @@ BUILTIN: dict[str, str] = {
     OPENVINO: "intarsia.providers.openvino:OpenVINOExecutionProvider",
     ACL: "intarsia.providers.acl:ACLExecutionProvider",
     NNAPI: "intarsia.providers.nnapi:NnapiExecutionProvider",
+    COREML: "intarsia.providers.coreml:CoreMLExecutionProvider",
     CPU: "intarsia.providers.cpu:CPUExecutionProvider",
     REFERENCE: "intarsia.providers.reference:ReferenceExecutionProvider",
 }

@@ -1,0 +1,223 @@
+"""From a graph to a MIL program, node by node (`operators`), with Core ML's rules for what a part takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from intarsia.ep.capability import Support
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Graph, Node, TensorType, Value
+from intarsia.lazy_dataclass import dataclass
+from intarsia.partition.partition import label
+from intarsia.providers.coreml import converter
+from intarsia.providers.coreml.names import mapped
+from intarsia.providers.coreml.node_builder import (
+    CARRIERS,
+    MIL_NAMES,
+    MOST_AXES,
+    NodeBuilder,
+    fixed,
+    shape_of,
+)
+from intarsia.providers.coreml.operators import HANDLERS
+from intarsia.providers.coreml.rules import RULES
+from intarsia.providers.vendor import legalization_rules
+from intarsia.providers.vendor.half_precision import HalfPrecision
+from intarsia.providers.vendor.translator import Facts, Translator, Untranslatable
+
+TRANSLATION = "1"
+"""Counts what changes packages without changing this package's sources."""
+
+_COMPUTES = frozenset(
+    "Abs Add Sub Mul Div Mod Neg Sign Pow Sum Mean ReduceSum ReduceProd ReduceSumSquare CumSum MatMul Gemm Einsum".split()
+)
+"""Operators whose results need more bits than their operands."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input or output of a package.
+
+    Attributes:
+        name: ONNX's.
+        feature: Core ML's.
+        dtype, shape: as ONNX has them.
+    """
+
+    name: str
+    feature: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def carrier(self) -> type:
+        """The element type at the package's border, which is none of truth values."""
+        return np.int32 if self.dtype is DType.BOOL else CARRIERS[self.dtype]
+
+    @property
+    def carried_shape(self) -> tuple[int, ...]:
+        """The shape at the border, which has an axis at least."""
+        return self.border(self.shape)
+
+    @staticmethod
+    def border(shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A shape of a run, at the border."""
+        return shape or (1,)
+
+
+@dataclass(frozen=True)
+class TranslatedPart:
+    """A MIL program, with what it takes and gives."""
+
+    program: Any
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+
+class CoreMLTranslator(Translator):
+    """Takes graphs of known sizes, of operators that `operators.HANDLERS` has."""
+
+    vendor = "Core ML"
+    legalizations = (RULES, legalization_rules.RULES)
+
+    def __init__(self, half: HalfPrecision | None = None, static_inputs: bool = False) -> None:
+        self.half, self.static_inputs = half, static_inputs
+
+    def versions(self) -> Mapping[str, str]:
+        return {"coremltools": converter.SUPPORTED, "translation": TRANSLATION}
+
+    def settings(self) -> Mapping[str, str]:
+        return {**super().settings(), **({"static_inputs": "1"} if self.static_inputs else {})}
+
+    def refusal(self, node: Node, facts: Facts) -> Support | None:
+        if node.domain:
+            return Support.no(f"Core ML has none of the operators of {node.domain}", code="no-kernel")
+        for name in (*node.inputs, *node.outputs):
+            kind = facts.graph.type_of(name) if name else None
+            if name and (why := self._strange(name, kind)):
+                return Support.no(why, code="type")
+        if node.op_type in _COMPUTES and any(facts.narrow.is_wide(n) and n not in facts.narrow for n in node.outputs if n):
+            return Support.no("Core ML computes in 32 bits what the model computes in 64", code="type")
+        if node.op_type in ("Cast", "CastLike") and any(
+            facts.narrow.is_wide(n) and n not in facts.narrow for n in node.outputs if n
+        ):
+            return Support.no("Core ML's integers have 32 bits, and floats may need more", code="type")
+        return None
+
+    def _strange(self, name: str, kind: Any) -> str:
+        if kind is None:
+            return ""
+        if not isinstance(kind, TensorType):
+            return f"{name!r} is no tensor"
+        if kind.dtype not in CARRIERS:
+            return f"Core ML has no {kind.dtype}, which {name!r} is of"
+        if kind.rank is not None and kind.rank > MOST_AXES:
+            return f"Core ML's tensors have at most {MOST_AXES} axes, and {name!r} has {kind.rank}"
+        if self.static_inputs and kind.shape is not None and not all(isinstance(d, int) for d in kind.shape):
+            return f"RequireStaticInputShapes is set, and sizes of {name!r} vary"
+        return ""
+
+    def translate(self, graph: Graph) -> TranslatedPart:
+        ct = converter.tools()
+        import coremltools.converters.mil as mil
+        from coremltools.converters.mil.mil import Function, Program
+
+        mb = mil.Builder
+
+        features = mapped([*graph.input_names(), *graph.output_names()])
+        inputs, outputs = (
+            tuple(_port(v, graph, features) for v in values) for values in (graph.inputs, graph.outputs)
+        )  # fmt: skip
+        program = Program()
+        with converter.quiet():
+            given = {
+                p.feature: mb.placeholder(shape=p.carried_shape, dtype=_mil_type(p.carrier)) for p in inputs
+            }
+            with Function(given, opset_version=ct.target.iOS17) as function:
+                values = {p.name: _entered(mb, function.inputs[p.feature], p) for p in inputs}
+                for node in graph.nodes:
+                    _translate_node(mb, node, graph, values)
+                function.set_outputs([_left(mb, values, graph, p) for p in outputs])
+            program.add_function("main", function)
+        return TranslatedPart(program, inputs, outputs)
+
+
+def _mil_type(carrier: type) -> Any:
+    from coremltools.converters.mil.mil import types
+
+    return getattr(types, MIL_NAMES[carrier])
+
+
+def _port(value: Value, graph: Graph, features: Mapping[str, str]) -> Port:
+    kind = graph.type_of(value.name) or value.type
+    if not isinstance(kind, TensorType) or kind.dtype not in CARRIERS:
+        raise Untranslatable(f"Core ML takes and gives no {kind}, which {value.name!r} is", "type")
+    shape = fixed(kind, value.name)
+    _check_shape(value.name, shape)
+    return Port(value.name, features[value.name], kind.dtype, shape)
+
+
+def _check_shape(name: str, shape: Sequence[int]) -> None:
+    if len(shape) > MOST_AXES:
+        raise Untranslatable(f"Core ML's tensors have at most {MOST_AXES} axes, and {name!r} has {len(shape)}", "shape")
+    if 0 in shape:
+        raise Untranslatable(f"Core ML has no tensors without elements, and {name!r} is one", "shape")
+
+
+def _entered(mb: Any, x: Any, port: Port) -> Any:
+    """An input inside: truth values again, and rank 0."""
+    if port.dtype is DType.BOOL:
+        x = mb.cast(x=x, dtype="bool")
+    return x if port.shape else mb.squeeze(x=x, axes=[0])
+
+
+def _left(mb: Any, values: Mapping[str, Any], graph: Graph, port: Port) -> Any:
+    """An output at the border, under its feature's name."""
+    x = values[port.name] if port.name in values else graph.constants[port.name].numpy().astype(CARRIERS[port.dtype])
+    if port.dtype is DType.BOOL:
+        x = mb.cast(x=x, dtype="int32")
+    if not port.shape:
+        x = mb.expand_dims(x=x, axes=[0])
+    return mb.identity(x=x, name=port.feature)
+
+
+def _translate_node(mb: Any, node: Node, graph: Graph, values: dict[str, Any]) -> None:
+    """Add a node's operations.
+
+    Raises:
+        Untranslatable: Core ML has nothing for it, or computes it otherwise.
+    """
+    handler = HANDLERS.get(node.op_type) if not node.domain else None
+    if handler is None:
+        raise Untranslatable(f"Core ML has nothing for {node.qualified_op}", "no-kernel")
+    for name in (*node.inputs, *node.outputs):
+        kind = graph.type_of(name) if name else None
+        if isinstance(kind, TensorType) and kind.shape is not None:
+            _check_shape(name, fixed(kind, name))
+    try:
+        found = handler(NodeBuilder(mb, node, graph, values))
+    except Untranslatable:
+        raise
+    except (ValueError, TypeError, NotImplementedError, IndexError, KeyError, AttributeError, AssertionError) as error:
+        raise Untranslatable(f"coremltools does not take {label(node)!r} ({node.op_type}): {_short(error)}") from error
+    made = list(found) if isinstance(found, (list, tuple)) else [found]
+    for name, x in zip(node.outputs, made, strict=False):
+        if not name:
+            continue
+        kind = graph.type_of(name)
+        if isinstance(kind, TensorType) and kind.shape is not None and shape_of(x) != fixed(kind, name):
+            raise Untranslatable(f"Core ML gives {name!r} the shape {list(shape_of(x))}, ONNX {list(fixed(kind, name))}")
+        values[name] = x
+    missing = [n for n in node.outputs if n and n not in values]
+    if missing:
+        raise Untranslatable(f"the output {missing[0]!r} of {node.op_type} is not translated")
+
+
+def _short(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"
+
+
