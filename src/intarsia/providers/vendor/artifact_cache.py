@@ -136,8 +136,15 @@ def _read(data: bytes | None) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def part_key(graph: Graph) -> str:
-    """The hash of what a part computes: its nodes, types and weights. Values count by their order, not by their names."""
+_FEW = 16
+"""Elements of a constant that says how to compute, such as a scale, and is no weight."""
+
+
+def part_key(graph: Graph, *, weights: bool = True) -> str:
+    """The hash of what a part computes: its nodes, types and weights. Values count by their order, not by their names.
+
+    `weights`: False where an artifact gets them later: only their types count.
+    """
     numbers: dict[str, int] = {}
 
     def number(name: str) -> int:
@@ -149,7 +156,9 @@ def part_key(graph: Graph) -> str:
         for name in node.inputs:
             constant = graph.constants.get(name)
             if constant is not None:
-                pieces += [f"constant {number(name)} {constant.type}", constant.numpy().tobytes()]
+                pieces.append(f"constant {number(name)} {constant.type}")
+                if weights or constant.size <= _FEW or constant.dtype.is_integer:
+                    pieces.append(constant.numpy().tobytes())
         attributes = sorted((k, _text(v)) for k, v in node.attributes.items())
         version = node.version or graph.opset_imports.get(node.domain, 0)
         pieces.append(f"{node.qualified_op} {version} {read} -> {[number(n) for n in node.outputs]} {attributes}")

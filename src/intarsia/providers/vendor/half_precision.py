@@ -1,4 +1,4 @@
-"""A part in float16, strongly typed: every value has one element type, and casts stand where it changes.
+"""A part in float16 or bfloat16, strongly typed: every value has one element type, and casts stand where it changes.
 
 Vendors that take their precision from the model's types (CoreML's ML programs, TensorRT from 10 on) are given such a part. What
 a part takes and gives stays float32.
@@ -19,7 +19,7 @@ from intarsia.ops import registry
 from intarsia.ops.framework.infer import infer
 
 _LARGEST = 65504.0  # of float16
-_FLOAT, _HALF = int(DType.FLOAT), int(DType.FLOAT16)
+_FLOAT = int(DType.FLOAT)
 
 KEPT = (
     "CumSum", "Exp", "LpNormalization", "MeanVarianceNormalization", "Pow", "Range", "Reciprocal", "ReduceL1", "ReduceL2",
@@ -37,12 +37,14 @@ class HalfPrecision:
 
     Attributes:
         keep: operators, or shell patterns of node names.
+        to: float16, or bfloat16, which has float32's range and three of its digits.
     """
 
     keep: tuple[str, ...] = KEPT
+    to: DType = DType.FLOAT16
 
     def __str__(self) -> str:
-        return f"float16 but for {', '.join(self.keep) or 'nothing'}"
+        return f"{self.to.onnx_name} but for {', '.join(self.keep) or 'nothing'}"
 
     def keeps(self, node: Node) -> bool:
         names = (node.op_type, node.name, *node.origin)
@@ -98,7 +100,7 @@ class _Conversion:
     def _fits(self, name: str) -> bool:
         """Whether a constant's numbers are numbers of float16: none becomes infinite, and not all the others 0."""
         constant = self.graph.constants.get(name)
-        if constant is None or not constant.size:
+        if constant is None or not constant.size or self.half.to is not DType.FLOAT16:
             return True
         magnitudes = np.abs(constant.numpy())
         finite = magnitudes[np.isfinite(magnitudes)]
@@ -123,7 +125,7 @@ class _Conversion:
                 outputs.append(name)
         attributes = dict(node.attributes)
         if node.op_type == "Cast" and attributes.get("to") == _FLOAT:
-            attributes["to"] = _HALF
+            attributes["to"] = int(self.half.to)
         self.nodes.append(node.copy(inputs=inputs, outputs=outputs, attributes=attributes, traced=None))
 
     def _half(self, name: str) -> str:
@@ -132,9 +134,10 @@ class _Conversion:
             self.halves[name] = twin = self._fresh(name)
             constant = self.graph.constants.get(name)
             if constant is not None:
-                self.constants[twin] = Constant(twin, DType.FLOAT16, constant.shape, lambda: _halved(constant))
+                kind = self.half.to
+                self.constants[twin] = Constant(twin, kind, constant.shape, lambda: constant.numpy().astype(kind.numpy))
             else:
-                self._cast(name, twin, _HALF)
+                self._cast(name, twin, int(self.half.to))
         return self.halves[name]
 
     def _single(self, name: str) -> None:
@@ -156,7 +159,3 @@ _OTHER_RESULTS = frozenset(
     "ArgMax ArgMin Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Shape Size TopK MaxPool NonZero".split()
 )
 """Operators of floats whose results are of another type."""
-
-
-def _halved(constant: Constant) -> np.ndarray:
-    return constant.numpy().astype(np.float16)

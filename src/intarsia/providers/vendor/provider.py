@@ -79,6 +79,15 @@ class VendorExecutionProvider(ExecutionProvider):
         """An executable of what `build` made. Errors of `vendor_errors` become EPFail."""
         raise NotImplementedError(f"{type(self).__name__}.load")
 
+    def load_part(self, artifact: bytes, interface: Interface, graph: Graph, context: CompileContext) -> Executable:
+        """As `load`, for vendors that need the part again, such as its weights; of a saved program only names and types are
+        there."""
+        return self.load(artifact, interface, context)
+
+    def part_key(self, graph: Graph) -> str:
+        """What a part computes, as a hash."""
+        return part_key(graph)
+
     def own(self, value: Any) -> Any:
         """A copy of an input of a part, or of a constant (an array), in the memory where this provider's tensors lie."""
         return np.array(value)
@@ -110,6 +119,12 @@ class VendorExecutionProvider(ExecutionProvider):
     def compile(self, graph: Graph, context: CompileContext) -> Program:
         varies = is_open(graph)
         covered = varies and self.translator.symbolic and self.profile and self.profile.covers(graph)
+        return self.program(graph, context, static=varies and not covered)
+
+    def program(
+        self, graph: Graph, context: CompileContext, *, static: bool, admits: Callable[[Shapes], bool] | None = None
+    ) -> VendorProgram:
+        """A part's program; `static` and `admits` as `VendorProgram` has them."""
         reasons: list[str] = []
 
         def load(shapes: Shapes | None) -> tuple[Executable | None, Interface]:
@@ -119,9 +134,10 @@ class VendorExecutionProvider(ExecutionProvider):
             graph,
             self.name,
             load,
-            static=varies and not covered,
+            static=static,
             remark=lambda: "; ".join(dict.fromkeys(reasons)),
             own=self.own,
+            admits=admits,
         )
 
     def executable(
@@ -136,7 +152,7 @@ class VendorExecutionProvider(ExecutionProvider):
         if not interface.outputs:
             return None, interface
         cache = self._cache()
-        key = ArtifactKey(self.name, part_key(graph), self._settings(), self._versions())
+        key = ArtifactKey(self.name, self.part_key(graph), self._settings(), self._versions())
         found = cache.find(key)
         if found.artifact is not None:
             try:
@@ -180,7 +196,7 @@ class VendorExecutionProvider(ExecutionProvider):
 
     def _loaded(self, artifact: bytes, interface: Interface, graph: Graph, context: CompileContext) -> Executable:
         try:
-            return self.load(artifact, interface, context)
+            return self.load_part(artifact, interface, graph, context)
         except IntarsiaError:
             raise
         except self.vendor_errors as error:

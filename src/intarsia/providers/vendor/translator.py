@@ -46,7 +46,7 @@ class Translator:
 
     vendor: ClassVar[str]
     legalizations: ClassVar[tuple[RuleSet, ...]] = ()
-    symbolic: ClassVar[bool] = False
+    symbolic: bool = False
     half: HalfPrecision | None = None
 
     def versions(self) -> Mapping[str, str]:
