@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.ep.device import HostAllocator
+from intarsia.ep.device import DeviceTensor, HostAllocator
 from intarsia.ep.provider import BoundCall, CompileContext, ExecutionProvider, Program, RunContext
 from intarsia.errors import (
     ExternalDataError,
@@ -313,11 +313,12 @@ class _Checked(Program):
         for name, kind, value in zip(self.inputs, self.types, inputs, strict=True):
             if not isinstance(kind, TensorType):
                 continue
-            if not isinstance(value, np.ndarray) or value.dtype != kind.dtype.numpy:
-                raise self._misfit(name, kind, getattr(value, "dtype", type(value).__name__))
+            given = value.dtype.numpy if isinstance(value, DeviceTensor) else getattr(value, "dtype", type(value).__name__)
+            if not isinstance(value, (np.ndarray, DeviceTensor)) or given != kind.dtype.numpy:
+                raise self._misfit(name, kind, given)
             if kind.shape is None:
                 continue
-            if value.ndim != len(kind.shape):
+            if len(value.shape) != len(kind.shape):
                 raise self._misfit(name, kind, f"shape {list(value.shape)}")
             for dim, size in zip(kind.shape, value.shape, strict=True):
                 if isinstance(dim, Expr) and dim.symbols != {str(dim)}:

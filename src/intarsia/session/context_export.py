@@ -162,8 +162,6 @@ def _divided(part: Part, program: Program, stuck: frozenset[str], context: Compi
 
 
 def _saved(part: Part, program: Program) -> Pieces:
-    if not part.provider.device.host:
-        raise NotSaved(f"its tensors are in the memory of {part.provider.device}")
     if any(part.graph.type_of(n) is None for n in program.outputs):
         raise NotSaved("the type of an output is not known")
     return packed(part.provider, program, [part.graph.type_of(n) for n in program.inputs])

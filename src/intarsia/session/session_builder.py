@@ -185,7 +185,7 @@ class SessionBuilder:
         maker = self._maker(instances, auto is not None and auto.winner.keep_islands, self.profile)
         entry = self._warm_start(instances, maker.log)
         found = entry.find(instances[0], maker.context) if entry is not None else None
-        if found is None and self._is_one_program(choices):
+        if found is None and instances[0].device.host and self._is_one_program(choices):
             from intarsia.ep_context.format import program_of
 
             graph = source.graph()
