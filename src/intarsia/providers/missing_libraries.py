@@ -25,10 +25,11 @@ NEEDS: dict[str, Needs] = {
         ("cuda",), ("cuda.bindings",), ("Linux", "Windows"), "NVIDIA's driver, version 535 or later"
     ),
     "TensorrtExecutionProvider": Needs(
-        ("cuda", "nvinfer"), ("tensorrt",), ("Linux", "Windows"), "NVIDIA's driver and TensorRT (pip install tensorrt)"
+        ("cuda",), ("tensorrt", "tensorrt_rtx"), ("Linux", "Windows"), "NVIDIA's driver and TensorRT 10 or later, or TensorRT "
+        "for RTX: pip install 'intarsia[tensorrt]'",
     ),
     "NvTensorRTRTXExecutionProvider": Needs(
-        ("cuda",), ("tensorrt_rtx",), ("Linux", "Windows"), "NVIDIA's driver and pip install tensorrt-rtx"
+        ("cuda",), ("tensorrt_rtx",), ("Linux", "Windows"), "NVIDIA's driver and pip install 'intarsia[tensorrt]'"
     ),
     "ROCMExecutionProvider": Needs(("amdhip64",), (), ("Linux",), "AMD's ROCm, version 6 or later"),
     "MIGraphXExecutionProvider": Needs(("amdhip64", "migraphx"), (), ("Linux",), "AMD's ROCm with MIGraphX"),

@@ -27,6 +27,8 @@ __all__ = ["ProviderChoice", "ProviderWarning", "get_all_providers", "get_availa
 
 ENTRY_POINT_GROUP = "intarsia.execution_providers"
 CPU = "CPUExecutionProvider"
+TENSORRT = "TensorrtExecutionProvider"
+TENSORRT_RTX = "NvTensorRTRTXExecutionProvider"
 CUDA = "CUDAExecutionProvider"
 ROCM = "ROCMExecutionProvider"
 WEBGPU = "WebGpuExecutionProvider"
@@ -39,6 +41,8 @@ COREML = "CoreMLExecutionProvider"
 REFERENCE = "ReferenceExecutionProvider"
 
 BUILTIN: dict[str, str] = {
+    TENSORRT_RTX: "intarsia.providers.tensorrt:NvTensorRTRTXExecutionProvider",
+    TENSORRT: "intarsia.providers.tensorrt:TensorrtExecutionProvider",
     CUDA: "intarsia.providers.cuda:CUDAExecutionProvider",
     ROCM: "intarsia.providers.rocm:ROCMExecutionProvider",
     WEBGPU: "intarsia.providers.webgpu:WebGpuExecutionProvider",
