@@ -184,7 +184,7 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
     ("intarsia.grouped", "GroupedCache"): "intarsia.providers.cpu.kernels.attention.kv_cache:cache_rows",
     ("intarsia.grouped", "GroupedAttention"): "intarsia.providers.cpu.kernels.attention.match_attention:grouped_attention",
     ("intarsia.channels_last", "Conv"): "intarsia.providers.cpu.kernels.conv.match_conv:convolution",
-    ("intarsia.channels_last", "ConvInteger"): "intarsia.providers.cpu.kernels.conv.conv_int8:convolution",
+    ("intarsia.channels_last", "ConvInteger"): "intarsia.providers.cpu.kernels.conv.int8.conv_int8:convolution",
     ("intarsia.channels_last", "MaxPool"): "intarsia.providers.cpu.kernels.pooling.pooling:pool",
     ("intarsia.channels_last", "AveragePool"): "intarsia.providers.cpu.kernels.pooling.pooling:pool",
     ("intarsia.channels_last", "GlobalAveragePool"): "intarsia.providers.cpu.kernels.pooling.pooling:global_pool",

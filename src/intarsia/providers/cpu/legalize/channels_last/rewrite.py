@@ -19,8 +19,8 @@ from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.internal.channels_last import DOMAIN, OPERATORS
 from intarsia.ops.internal.integers import DOMAIN as INTEGERS
-from intarsia.providers.cpu.kernels.conv.conv_int8 import is_byte_convolution
 from intarsia.providers.cpu.kernels.conv.conv_transpose import as_convolution, as_phases, is_transposed_convolution
+from intarsia.providers.cpu.kernels.conv.int8.conv_int8 import is_byte_convolution
 from intarsia.providers.cpu.legalize.channels_last.blocks import Blocks, has_computed_filters, is_bent, is_sampled
 from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 

@@ -1,0 +1,1 @@
+"""Convolution of 8-bit integers."""
