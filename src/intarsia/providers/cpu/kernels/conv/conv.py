@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar
 
-import numpy as np
-
 from intarsia.codegen.llvm.target import Target
-from intarsia.graph.dims import Dim, is_static, number_of, numbers_of, product
+from intarsia.graph.dims import Dim, is_static, number_of, product
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.primitives import lang as k
@@ -21,7 +19,6 @@ from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
 from intarsia.providers.cpu.kernels.common.precision import timed_for
 from intarsia.providers.cpu.kernels.common.schedule import (
     Candidates,
-    Constants,
     KernelRequest,
     LoweringEnv,
     Schedule,
@@ -75,21 +72,6 @@ class Convolution(Filtered):
     packed_ahead: ClassVar[bool] = True  # a run packs whole vectors
 
     @cached_property
-    def filter_shape(self) -> tuple[int, ...]:
-        """[filters, channels of a group, *kernel]."""
-        weights = self.types[1]
-        assert weights is not None and weights.shape is not None
-        return numbers_of(weights.shape)
-
-    @cached_property
-    def kernel(self) -> tuple[int, ...]:
-        return self.filter_shape[2:]
-
-    @property
-    def group(self) -> int:
-        return int(self.node.attributes.get("group", 1))
-
-    @cached_property
     def pixels(self) -> Dim:
         """Of the output, in all images."""
         assert self.output.shape is not None
@@ -100,12 +82,6 @@ class Convolution(Filtered):
         """Whether it is a plain matrix product for each group: every pixel by itself."""
         kernel = self.kernel
         return not any(self.pads) and math.prod(kernel) == math.prod(strides_and_dilations(self.node, len(kernel))[0]) == 1
-
-    def constant_filters(self, constants: Constants) -> np.ndarray:
-        """The filters, over as many axes as the windows are."""
-        array = constants.array(self.reads[1])
-        assert array is not None, self.reads[1]
-        return array.reshape(self.filter_shape)
 
     def packed(self, workspace: Workspace, form: str, tile: Tile | None, target: Target) -> tuple[str, list[Step]]:
         """The buffer of the packed filters ("panels" of pointwise ones, of "windows", or "depthwise"), and what packs them."""

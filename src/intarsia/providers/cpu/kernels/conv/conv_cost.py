@@ -13,6 +13,7 @@ from intarsia.providers.cpu.kernels.conv.winograd.cost_model import rates
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.conv.conv import Convolution
+    from intarsia.providers.cpu.kernels.conv.window_geometry import Filtered
 
     ConvSchedule = Schedule[Convolution]
 else:
@@ -34,7 +35,7 @@ def has_few_pixels(pixels: Dim) -> bool:
 
 
 def estimated(
-    node: Convolution, env: LoweringEnv, *, columns: int = 1, rate: float = 1.0, moved: float = 1.0, copied: float = 0.0
+    node: Filtered, env: LoweringEnv, *, columns: int = 1, rate: float = 1.0, moved: float = 1.0, copied: float = 0.0
 ) -> float:
     """Seconds of a convolution on one core, with usual sizes for those that are not known.
 

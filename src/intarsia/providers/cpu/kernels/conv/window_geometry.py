@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES
 
 if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference
+    from intarsia.providers.cpu.kernels.common.schedule import Constants
 
 DTYPES = (DType.FLOAT, DType.DOUBLE)
 _EACH_AXIS = ("kernel_shape", "strides", "dilations")  # attributes with a number for each spatial axis
@@ -258,13 +260,28 @@ class Filtered(Windowed):
 
     operands = 2
 
-    def filters(self, workspace: Workspace) -> np.ndarray | None:
-        """The filters, over as many axes as the windows are; None where the run computes them."""
-        weights, array = self.types[1], workspace.array(self.reads[1])
+    @cached_property
+    def filter_shape(self) -> tuple[int, ...]:
+        """[filters, channels of a group, *kernel]."""
+        weights = self.types[1]
         assert weights is not None and weights.shape is not None
-        return None if array is None else array.reshape(numbers_of(weights.shape))
+        return numbers_of(weights.shape)
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        return self.filter_shape[2:]
+
+    @property
+    def group(self) -> int:
+        return int(self.node.attributes.get("group", 1))
+
+    def constant_filters(self, constants: Constants) -> np.ndarray:
+        """The filters, over as many axes as the windows are."""
+        array = constants.array(self.reads[1])
+        assert array is not None, self.reads[1]
+        return array.reshape(self.filter_shape)
 
     def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
         weights = self.types[1]
         assert self.data.shape is not None and weights is not None and weights.shape is not None
-        return [(self.data.shape[-1], weights.shape[1] * int(self.node.attributes.get("group", 1)))]
+        return [(self.data.shape[-1], weights.shape[1] * self.group)]

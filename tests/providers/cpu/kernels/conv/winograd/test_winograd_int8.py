@@ -19,6 +19,7 @@ from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, conv_op
 from intarsia.providers.cpu.kernels.conv.pointwise_kernel import row_taps
 from intarsia.providers.cpu.kernels.conv.winograd import int8 as winograd_int8
 from intarsia.providers.cpu.kernels.conv.winograd import spec as winograd_plan
+from intarsia.providers.cpu.kernels.conv.winograd.cost_model import is_applicable
 from intarsia.providers.cpu.kernels.conv.winograd.spec import WinogradSpec
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
 
@@ -140,7 +141,8 @@ def test_epilogue() -> None:
 
 def test_which_convolutions() -> None:
     def taken(channels: int, filters: int, size: int, **more: object) -> bool:
-        return winograd_int8.takes(replace(square(1, size, size, channels, filters), **more), DType.UINT8, t.host())  # type: ignore[arg-type]
+        shape = replace(square(1, size, size, channels, filters), **more)  # type: ignore[arg-type]
+        return is_applicable(shape) and winograd_int8.is_faster(shape, t.host())
 
     assert taken(128, 128, 28)
     assert taken(64, 64, 56)
@@ -148,5 +150,4 @@ def test_which_convolutions() -> None:
     assert not taken(512, 512, 7), "36 large matrices for four tiles"
     assert not taken(128, 128, 28, strides=(2, 2))
     assert not taken(128, 128, 32, dilations=(18, 18), pads=(18,) * 4), "every phase has few pixels"
-    assert not taken(128, 128, 28, group=2)
-    assert not winograd_int8.takes(square(1, 28, 28, 128, 128), DType.FLOAT, t.host())
+    assert winograd_int8.times_as_fast(square(1, 28, 28, 128, 128), t.host()) > 1

@@ -35,11 +35,11 @@ from intarsia.providers.cpu.kernels.common.microkernel import Tile, dispatched
 from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import Stepped, blocked_tile
 from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
-from intarsia.providers.cpu.kernels.conv.winograd.cost_model import is_applicable, tile_count
+from intarsia.providers.cpu.kernels.conv.winograd.cost_model import tile_count
 from intarsia.providers.cpu.kernels.conv.winograd.kernel import Winograd
 from intarsia.providers.cpu.kernels.conv.winograd.spec import WinogradSpec
 from intarsia.providers.cpu.kernels.matmul_int8 import widened_int16
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES, SUMS, ByteDot
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, ByteDot
 
 OUTPUTS = 4
 _FILTER = np.array([(3, 0, 0), (1, 1, 1), (1, -1, 1), (1, 2, 4), (1, -2, 4), (0, 0, 3)], np.int64)
@@ -59,13 +59,20 @@ def is_exact(weights: np.ndarray, dtype: DType, zero: int | None) -> bool:
     return bool((largest < _LARGEST).all())
 
 
-def takes(shape: ConvShape, dtype: DType, target: Target) -> bool:
-    """Whether a convolution of bytes is estimated to be faster so than by direct sums; `is_exact` decides whether it may."""
+def is_faster(shape: ConvShape, target: Target) -> bool:
+    """Whether a convolution that `is_applicable` is estimated to be faster so than by direct sums, on a target that has
+    `rates`; `is_exact` decides whether it may."""
     lanes, found = target.vector_bytes // 4, rates(target)
-    if dtype not in BYTES or found is None or len(shape.kernel) != 2:
+    if found is None:
         return False
-    winograd, direct = _winograd_cycles(shape, lanes, target, found), _direct_cycles(shape, lanes, found)
-    return is_applicable(shape) and shape.group == 1 and winograd < found.worth * direct
+    return _winograd_cycles(shape, lanes, target, found) < found.worth * _direct_cycles(shape, lanes, found)
+
+
+def times_as_fast(shape: ConvShape, target: Target) -> float:
+    """Estimated time of direct sums over that of Winograd's, on a target that has `rates`."""
+    lanes, found = target.vector_bytes // 4, rates(target)
+    assert found is not None
+    return _direct_cycles(shape, lanes, found) / max(1.0, _winograd_cycles(shape, lanes, target, found))
 
 
 def register_tile(filters: int, target: Target) -> Tile:

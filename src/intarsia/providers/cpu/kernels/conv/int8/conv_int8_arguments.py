@@ -1,0 +1,104 @@
+"""The arguments of kernels of convolutions of bytes, once their sizes are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, KernelCall, Ref, ScratchCall, Sizes
+from intarsia.providers.cpu.kernels.conv import implicit_gemm
+from intarsia.providers.cpu.kernels.conv.conv_arguments import FilterCall
+from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
+from intarsia.providers.cpu.kernels.conv.window_geometry import Geometry
+from intarsia.providers.cpu.kernels.conv.winograd import spec as winograd_spec
+from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.matmul_int8 import widened_int16
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
+
+
+@dataclass(frozen=True)
+class ByteWinogradCall(FilterCall, ScratchCall):
+    """The arguments of Winograd's kernel; `zero`: the buffer of the input's zero point."""
+
+    zero: str = ""
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        return winograd_spec.winograd_args(
+            self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),
+            taps=Ref(self.taps), scratch=Ref(SCRATCH), nthreads=threads, claims=Ref(CLAIMS), number=Ref(self.zero),
+            operands=self._given(shape, SUMS),
+        )  # fmt: skip
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * winograd_spec.scratch_nbytes(self.spec, self.target, self.geometry.at(size), threads)
+
+
+@dataclass(frozen=True)
+class ByteProductCall(FilterCall):
+    """The arguments of sums of windows.
+
+    Attributes:
+        parts: how many int8 numbers add up to a weight.
+        panel_nbytes: of weights whose order keeps sums within 16 bits; 0: they have none.
+        few: the micro-kernel for few pixels, where that is another.
+    """
+
+    parts: int = 1
+    panel_nbytes: int = 0
+    few: str = ""
+
+    @property
+    def form(self) -> object:
+        return super().form, self.parts, self.panel_nbytes, self.few
+
+    @property
+    def has_scratch(self) -> bool:
+        """Where panels are widened."""
+        return bool(self.spec.in_words)
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        taps = implicit_gemm.displacements(shape, SUMS, self.target, parts=self.parts, in_words=self.spec.in_words)
+        micro = Code(
+            self.few if self.few and not gemm_kernel.many_rows(implicit_gemm.rows(shape), self.spec.tile) else self.micro
+        )
+        return implicit_gemm.conv_args(
+            self.spec, self.target, shape, micro=micro, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),
+            taps=taps, operands=self._given(shape, SUMS), parts=self.parts, claims=Ref(CLAIMS), threads=threads,
+            scratch=Ref(SCRATCH) if self.spec.in_words else 0, panel_nbytes=self.panel_nbytes,
+        )  # fmt: skip
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return threads * implicit_gemm.panel_nbytes(self.spec, self.target, self.geometry.at(size), self.parts)
+
+
+@dataclass(frozen=True)
+class ByteWindowCall(FilterCall):
+    """The arguments of depthwise convolutions, and of those of small groups; `zero`: the buffer of the input's zero point."""
+
+    zero: str = ""
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        shape = self.geometry.at(size)
+        return depthwise_kernel.depthwise_args(
+            self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),
+            operands=self._windows(shape.channels, shape.output), number=Ref(self.zero),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WidenCall(KernelCall):
+    """Writes an input less its zero point, with its border, in 16 bits."""
+
+    geometry: Geometry
+    x: str
+    words: str
+    number: str
+
+    @property
+    def form(self) -> object:
+        return self.geometry
+
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return widened_int16.widen_args(self.geometry.at(size), Ref(self.x), Ref(self.words), Ref(self.number))
