@@ -119,3 +119,12 @@ def test_any_attribute() -> None:
     function = flat(anything)
     assert takes_any_keyword(function) and record(anything).takes_any_attribute
     assert function(1, size=2, other=3) == (1, Reach(2), {"other": 3})
+
+
+def test_an_input_before_a_group_that_may_be_none_is_optional() -> None:
+    def behind(x: Any, bias: k.Tensor | None, earlier: Earlier, *, alpha: float = 1.0) -> Any:
+        return x, bias, earlier, alpha
+
+    found = record(behind)
+    assert found.required_inputs == (0, 2)
+    assert flat(behind)(1, None, 3) == (1, None, Earlier(3), 1.0)

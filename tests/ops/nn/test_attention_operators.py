@@ -338,7 +338,7 @@ BYTES = np.ones((4, 4), np.uint8)
             MICROSOFT,
             [floats(1, 1, 4), floats(4, 12), floats(12), None, floats(2, 1, 2, 3, 2), None, None],
             {"num_heads": 2, "past_present_share_buffer": 1},
-            "past_present_share_buffer needs past_sequence_length",
+            "required input 'past_sequence_length' is missing",
         ),
         (
             "QAttention",

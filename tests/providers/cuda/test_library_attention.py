@@ -21,9 +21,11 @@ from intarsia.codegen.clike.value_ranges import range_of
 from intarsia.codegen.clike.vendor_libraries import select_calls
 from intarsia.codegen.clike.vendor_libraries.calls import Attention
 from intarsia.graph.dtypes import DType
+from intarsia.ops.framework.parameter_groups import flat
 from intarsia.ops.nn import attention
 from intarsia.primitives import lang as k
 
+sdpa = flat(attention.attention)  # with inputs and attributes by name
 F, H, B = DType.FLOAT, DType.FLOAT16, DType.BFLOAT16
 
 
@@ -74,7 +76,7 @@ def attention_of(arrays: Mapping[str, np.ndarray], **attributes: object) -> k.Te
     """ONNX's Attention of q, k, v, and of what else there is: a mask, lengths."""
     leaves = {n: k.input(n, DType.of(a.dtype), a.shape) for n, a in arrays.items()}
     more = [leaves.get(n) for n in ("mask", "past_key", "past_value", "nonpad")]
-    result = attention.attention(leaves["q"], leaves["k"], leaves["v"], *more, scale=0.3, node=Node(1), **attributes)
+    result = sdpa(leaves["q"], leaves["k"], leaves["v"], *more, scale=0.3, node=Node(1), **attributes)
     assert result[0] is not None
     return result[0]
 
@@ -159,7 +161,7 @@ def test_keys_of_before_are_read_from_where_they_are_put_together() -> None:
 
     def both(cut: Cut) -> k.Tensor:
         leaves = {n: k.input(n, H, a.shape) for n, a in given_.items()}
-        out, key, value, _ = attention.attention(
+        out, key, value, _ = sdpa(
             *(leaves[n] for n in "qkv"), None, leaves["past_key"], leaves["past_value"], is_causal=1, scale=0.3, node=Node(3)
         )
         for present in (key, value):
@@ -196,7 +198,7 @@ def test_grouped_queries_of_a_cache(prompt: bool, batch: int, window: int, rotar
     }  # fmt: skip
     leaves = {n: k.input(n, DType.of(a.dtype), a.shape) for n, a in arrays.items()}
     given_ = [leaves[n] for n in ("query", "key", "value", "past_key", "past_value", "seqlens")]
-    root = group_query_attention(
+    root = flat(group_query_attention)(
         *given_, np.array(total, np.int32), leaves["cos"], leaves["sin"], do_rotary=int(rotary), kv_num_heads=2, num_heads=4,
         local_window_size=window, node=Node(3),
     )[0]  # fmt: skip
@@ -214,7 +216,7 @@ def test_the_same_mask_is_made_once_for_all_layers() -> None:
     def layers(cut: Cut) -> k.Tensor:
         leaves = {n: k.input(n, DType.of(a.dtype), a.shape) for n, a in arrays.items()}
         first, second = (
-            attention.attention(leaves["q"], leaves["k"], leaves["v"], leaves["mask"], scale=s, node=Node(1))[0]
+            sdpa(leaves["q"], leaves["k"], leaves["v"], leaves["mask"], scale=s, node=Node(1))[0]
             for s in (0.3, 0.5)
         )
         assert first is not None and second is not None
@@ -308,7 +310,7 @@ def test_a_mask_that_is_known_to_be_finite_is_added_as_it_is() -> None:
     def masked(cut: Cut) -> k.Tensor:
         leaves = {n: k.input(n, DType.of(a.dtype), a.shape) for n, a in arrays.items()}
         bias = cut.store(cut.settle(k.select(leaves["m"], k.scalar(0.0, H), -65504.0)))
-        made = attention.attention(leaves["q"], leaves["k"], leaves["v"], bias, scale=0.3, node=Node(1))[0]
+        made = sdpa(leaves["q"], leaves["k"], leaves["v"], bias, scale=0.3, node=Node(1))[0]
         assert made is not None
         return made
 

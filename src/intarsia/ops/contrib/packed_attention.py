@@ -7,12 +7,15 @@ import numpy as np
 from intarsia.graph.dims import Dim, floordiv, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
+from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.contrib.attention import Projection, check_widths, grouped_parts, length_of, rotate_at
 from intarsia.ops.contrib.attention_masks import MaskedScores
 from intarsia.ops.contrib.shared_kv_cache import all_tokens, appended, filled, from_beams
-from intarsia.ops.framework.operands import OMITTED, widened
+from intarsia.ops.framework.operands import widened
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext, host_op, op
 from intarsia.ops.nn.attention import Scores, attend, default_scale, frontier, merge_heads, split_heads
+from intarsia.ops.nn.attention_operands import AttentionAttributes, PastKeyValue, QueryKeyValue, RotaryTables
 from intarsia.primitives import lang as k
 
 DOMAIN = "com.microsoft"
@@ -43,10 +46,17 @@ def _packed(x: Tensor, token_offset: Tensor, tokens: Dim) -> Tensor:
     return k.take(flat, k.cast(k.strided_slice(offsets, (0,), (1,), (tokens,)), DType.INT64), 0)
 
 
-def _attend_packed(
-    parts: list[Tensor], cumulative: Tensor, token_offset: Tensor, bias: Tensor | None, heads: int, scale: float | None
-) -> Tensor:
+@dataclass(frozen=True)
+class PackedTokens(ParameterGroup):
+    """Where tokens and then padding lay, [batch, steps], and the sum of the lengths before each sequence, [batch + 1]."""
+
+    token_offset: Tensor
+    cumulative_sequence_length: Tensor
+
+
+def _attend_packed(parts: list[Tensor], where: PackedTokens, bias: Tensor | None, heads: int, scale: float | None) -> Tensor:
     """Attention within each sequence of packed queries, keys and values [tokens, width]."""
+    token_offset, cumulative = where.token_offset, where.cumulative_sequence_length
     steps, tokens = token_offset.shape[1], parts[0].shape[0]
     q, key, value = (split_heads(_restored(x, cumulative, steps), heads) for x in parts)
     lengths = k.reshape(_lengths(cumulative), (cumulative.shape[0] - 1, 1, 1, 1))
@@ -56,29 +66,45 @@ def _attend_packed(
     return k.cast(_packed(merge_heads(out), token_offset, tokens), parts[0].dtype)
 
 
+@dataclass(frozen=True)
+class PackedProjectionAttributes(ParameterGroup):
+    """Heads, the widths of queries, keys and values side by side, and a scale other than 1 / sqrt(head size)."""
+
+    num_heads: int
+    qkv_hidden_sizes: list[int] | None = None
+    scale: float | None = None
+
+
+@dataclass(frozen=True)
+class OptionalScaleAttributes(AttentionAttributes):
+    """Those of attention, without a scale by default."""
+
+    scale: float | None = None  # type: ignore[assignment]
+
+
 @op("PackedAttention", 1, domain=DOMAIN)
 def packed_attention(
-    input: Tensor, weights: Tensor, bias: Tensor, token_offset: Tensor, cumulative_sequence_length: Tensor,
-    attention_bias: Tensor | None = None, *, num_heads: int, qkv_hidden_sizes: list[int] | None = None,
-    scale: float | None = None,
+    input: Tensor, weights: Tensor, bias: Tensor, where: PackedTokens, attention_bias: Tensor | None = None, *,
+    attributes: PackedProjectionAttributes,
 ) -> Tensor:  # fmt: skip
     """Attention of com.microsoft for tokens [tokens, width] of several sequences, laid end to end."""
     projected = k.cast(k.dot(widened(input), widened(weights)) + widened(bias), input.dtype)
     total = projected.shape[1]
-    check_widths(qkv_hidden_sizes)
-    widths: list[Dim] = [int(n) for n in qkv_hidden_sizes] if qkv_hidden_sizes else [floordiv(total, 3)] * 3
+    check_widths(attributes.qkv_hidden_sizes)
+    sizes = attributes.qkv_hidden_sizes
+    widths: list[Dim] = [int(n) for n in sizes] if sizes else [floordiv(total, 3)] * 3
     starts: list[Dim] = [0, widths[0], widths[0] + widths[1]]
     parts = [k.strided_slice(projected, (0, at), (1, 1), (projected.shape[0], n)) for at, n in zip(starts, widths, strict=True)]
-    return _attend_packed(parts, cumulative_sequence_length, token_offset, attention_bias, num_heads, scale)
+    return _attend_packed(parts, where, attention_bias, attributes.num_heads, attributes.scale)
 
 
 @op("PackedMultiHeadAttention", 1, domain=DOMAIN)
 def packed_multi_head_attention(
-    query: Tensor, key: Tensor | None = None, value: Tensor | None = None, bias: Tensor | None = None,
-    token_offset: Tensor = OMITTED, cumulative_sequence_length: Tensor = OMITTED, attention_bias: Tensor | None = None, *,
-    mask_filter_value: float = -10000.0, num_heads: int, scale: float | None = None,
+    qkv: QueryKeyValue, bias: Tensor | None, where: PackedTokens, attention_bias: Tensor | None = None, *,
+    attributes: OptionalScaleAttributes,
 ) -> Tensor:  # fmt: skip
     """`query` may hold all three as [tokens, heads, 3, size]."""
+    query, key, value = qkv.query, qkv.key, qkv.value
     if query.rank == 4:
         tokens, heads, _, size = query.shape
         parts = [
@@ -94,7 +120,7 @@ def packed_multi_head_attention(
         for i, x in enumerate(parts):
             parts[i] = x + k.strided_slice(bias, (start,), (1,), (x.shape[1],))
             start = start + x.shape[1]
-    return _attend_packed(parts, cumulative_sequence_length, token_offset, attention_bias, num_heads, scale)
+    return _attend_packed(parts, where, attention_bias, attributes.num_heads, attributes.scale)
 
 
 def _remove_types(input: TensorType, sequence_token_count: TensorType) -> tuple[TensorType, ...]:
@@ -135,82 +161,119 @@ def restore_padding(input: Tensor, token_offset: Tensor) -> Tensor:
 # --- caches ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class WidthBeamCache(PastKeyValue):
+    """A cache, how many of its rows are tokens, the number of beams, and from which beam each token is."""
+
+    past_sequence_length: np.ndarray | None = None
+    beam_width: Tensor | None = None
+    cache_indirection: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class MaskedHeadsAttributes(OptionalScaleAttributes):
+    """Attributes of DecoderMaskedMultiHeadAttention."""
+
+    output_qk: int | None = None
+    past_present_share_buffer: int | None = None
+
+
 @op("DecoderMaskedMultiHeadAttention", 1, domain=DOMAIN, values=("past_sequence_length",))
 def decoder_masked_multi_head_attention(
-    query: Tensor, key: Tensor | None = None, value: Tensor | None = None, mask_index: Tensor | None = None,
-    attention_bias: Tensor | None = None, past_key: Tensor | None = None, past_value: Tensor | None = None,
-    past_sequence_length: np.ndarray | None = None, beam_width: Tensor | None = None, cache_indirection: Tensor | None = None,
-    bias: Tensor | None = None, *, mask_filter_value: float = -10000.0, num_heads: int, output_qk: int | None = None,
-    past_present_share_buffer: int | None = None, scale: float | None = None, node: NodeContext,
+    qkv: QueryKeyValue, mask_index: Tensor | None, attention_bias: Tensor | None, cache: WidthBeamCache,
+    bias: Tensor | None = None, *, attributes: MaskedHeadsAttributes, node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """One token's attention over a cache; over another sequence's keys and values where `key` has rank 4.
 
     A shared cache has room for more tokens than `past_sequence_length`. `cache_indirection` [batch, beams, capacity] says from
     which beam of the same sequence a beam has each earlier token.
     """
-    if key is None or value is None:
-        parts = [merge_heads(p) for p in Projection(query, num_heads, None).parts()]
+    heads = attributes.num_heads
+    if qkv.key is None or qkv.value is None:
+        parts = [merge_heads(p) for p in Projection(qkv.query, heads, None).parts()]
     else:
-        parts = [query, key, value]
+        parts = [qkv.query, qkv.key, qkv.value]
     if bias is not None:
         start: Dim = 0
         for i, x in enumerate(parts):
             if x.rank == 3:
                 parts[i] = x + k.strided_slice(bias, (start,), (1,), (x.shape[2],))
             start = start + (x.shape[2] if x.rank == 3 else x.shape[1] * x.shape[3])
-    q = split_heads(parts[0], num_heads)
+    q = split_heads(parts[0], heads)
     before: Dim = 0
     if parts[1].rank == 4:  # cross attention
         keys, values, presents = parts[1], parts[2], (parts[1], parts[2])
     else:
-        new = [split_heads(x, num_heads) for x in parts[1:]]
-        past = (None, None) if past_key is None or past_value is None else (past_key, past_value)
-        shared = bool(past_present_share_buffer) and past[0] is not None
+        new, past = [split_heads(x, heads) for x in parts[1:]], cache.pair
+        shared = bool(attributes.past_present_share_buffer) and past[0] is not None
         if past[0] is not None:
-            before = length_of(past_sequence_length) if shared else past[0].shape[2]
+            before = length_of(cache.past_sequence_length) if shared else past[0].shape[2]
         keys, values = all_tokens(new, past, before if shared else None)
         presents = (keys, values)
         if shared:
             keys, values = (filled(x, before, new[0].shape[2]) for x in (keys, values))
-        if cache_indirection is not None:
-            keys, values = (from_beams(x, cache_indirection) for x in (keys, values))
-    scores = MaskedScores((*q.shape[:3], keys.shape[2]), before, mask_filter_value, widened(q).dtype)
-    factor = scale or default_scale(q.shape[3], q.dtype)
+        if cache.cache_indirection is not None:
+            keys, values = (from_beams(x, cache.cache_indirection) for x in (keys, values))
+    scores = MaskedScores((*q.shape[:3], keys.shape[2]), before, attributes.mask_filter_value, widened(q).dtype)
+    factor = attributes.scale or default_scale(q.shape[3], q.dtype)
     out, stages = attend(q, keys, values, Scores(factor, 0.0, scores.bias(mask_index, attention_bias)))
-    shown = k.cast(stages[2], DType.FLOAT) if node.outputs > 3 and output_qk else None
-    return merge_heads(k.cast(out, query.dtype)), *(presents if node.outputs > 1 else (None, None)), shown
+    shown = k.cast(stages[2], DType.FLOAT) if node.outputs > 3 and attributes.output_qk else None
+    return merge_heads(k.cast(out, qkv.query.dtype)), *(presents if node.outputs > 1 else (None, None)), shown
+
+
+@dataclass(frozen=True)
+class BlockSparseCache(ParameterGroup):
+    """A shared cache, its layouts of blocks as compressed rows, and how many tokens there are."""
+
+    past_key: Tensor
+    past_value: Tensor
+    block_row_indices: Tensor
+    block_col_indices: Tensor
+    total_sequence_length: Tensor
+    key_total_sequence_lengths: Tensor
+
+
+@dataclass(frozen=True)
+class SparseAttributes(ParameterGroup):
+    """Attributes of SparseAttention."""
+
+    kv_num_heads: int
+    num_heads: int
+    sparse_block_size: int
+    do_rotary: int | None = None
+    rotary_interleaved: int | None = None
+    scale: float | None = None
 
 
 @op("SparseAttention", 1, domain=DOMAIN)
 def sparse_attention(
-    query: Tensor, key: Tensor | None = None, value: Tensor | None = None, past_key: Tensor = OMITTED,
-    past_value: Tensor = OMITTED, block_row_indices: Tensor = OMITTED, block_col_indices: Tensor = OMITTED,
-    total_sequence_length: Tensor = OMITTED, key_total_sequence_lengths: Tensor = OMITTED, cos_cache: Tensor | None = None,
-    sin_cache: Tensor | None = None, *, do_rotary: int | None = None, kv_num_heads: int, num_heads: int,
-    rotary_interleaved: int | None = None, scale: float | None = None, sparse_block_size: int,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    qkv: QueryKeyValue, cache: BlockSparseCache, tables: RotaryTables, *, attributes: SparseAttributes
+) -> tuple[Tensor, Tensor, Tensor]:
     """Causal attention over a shared cache, in which every head sees only the blocks of keys of its layout."""
-    q, key4, value4 = grouped_parts(query, key, value, num_heads, kv_num_heads)
+    num_heads = attributes.num_heads
+    q, key4, value4 = grouped_parts(qkv, num_heads, attributes.kv_num_heads)
     batch, steps = q.shape[0], q.shape[2]
-    lengths = k.reshape(k.cast(key_total_sequence_lengths, DType.INT64), (batch, 1, 1, 1))
-    prompt = k.equal(k.cast(k.reshape(total_sequence_length, (1, 1, 1, 1)), DType.INT64), k.size(steps))
+    lengths = k.reshape(k.cast(cache.key_total_sequence_lengths, DType.INT64), (batch, 1, 1, 1))
+    prompt = k.equal(k.cast(k.reshape(cache.total_sequence_length, (1, 1, 1, 1)), DType.INT64), k.size(steps))
     before = k.select(prompt, 0, lengths - k.size(steps))  # sequences of a prompt are padded on the right
-    if do_rotary:
-        if cos_cache is None or sin_cache is None:
+    if attributes.do_rotary:
+        cos, sin = tables.cos_cache, tables.sin_cache
+        if cos is None or sin is None:
             raise k.DefinitionError("do_rotary needs cos_cache and sin_cache")
         places = k.iota((batch, steps), 1) + k.reshape(before, (batch, 1))
-        q, key4 = (rotate_at(x, places, cos_cache, sin_cache, bool(rotary_interleaved)) for x in (q, key4))
-    capacity = past_key.shape[2]
-    key4, value4 = (appended(old, new, before, capacity) for old, new in ((past_key, key4), (past_value, value4)))
-    seen = _layout(block_row_indices, block_col_indices)
+        q, key4 = (rotate_at(x, places, cos, sin, bool(attributes.rotary_interleaved)) for x in (q, key4))
+    capacity, joined = cache.past_key.shape[2], ((cache.past_key, key4), (cache.past_value, value4))
+    key4, value4 = (appended(old, new, before, capacity) for old, new in joined)
+    seen = _layout(cache.block_row_indices, cache.block_col_indices)
     position = k.iota((1, 1, steps, 1), 2) + before
     place = k.iota((1, 1, 1, capacity), 3)
     last = k.size(seen.shape[1] - 1)
     layout = k.binary("mod", k.iota((1, num_heads, 1, 1), 1), k.size(seen.shape[0]))
-    blocks = [k.minimum(k.binary("div", x, sparse_block_size), last) for x in (position, place)]
+    blocks = [k.minimum(k.binary("div", x, attributes.sparse_block_size), last) for x in (position, place)]
     allowed = (k.index(seen, [layout, *blocks]) > 0, place < lengths, *frontier(steps, capacity, before, True, -1, -1))
-    out, _ = attend(q, key4, value4, Scores(scale or default_scale(q.shape[3], q.dtype), 0.0, None, allowed))
-    return merge_heads(k.cast(out, query.dtype)), key4, value4
+    factor = attributes.scale or default_scale(q.shape[3], q.dtype)
+    out, _ = attend(q, key4, value4, Scores(factor, 0.0, None, allowed))
+    return merge_heads(k.cast(out, qkv.query.dtype)), key4, value4
 
 
 def _layout(rows: Tensor, columns: Tensor) -> Tensor:
@@ -227,23 +290,30 @@ def _layout(rows: Tensor, columns: Tensor) -> Tensor:
 # --- windows --------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class GlobalTokens(ParameterGroup):
+    """Weights of the tokens that attend to all, and which ones these are."""
+
+    global_weight: Tensor
+    global_bias: Tensor
+    global_: Tensor
+
+
 @op("LongformerAttention", 1, domain=DOMAIN)
 def longformer_attention(
-    input: Tensor, weight: Tensor, bias: Tensor, mask: Tensor, global_weight: Tensor, global_bias: Tensor,
-    global_: Tensor, *, num_heads: int, window: int,
-) -> Tensor:  # fmt: skip
+    input: Tensor, weight: Tensor, bias: Tensor, mask: Tensor, everywhere: GlobalTokens, *, num_heads: int, window: int
+) -> Tensor:
     """Tokens attend to those at most `window` away and to global ones; global tokens attend to all, by weights of their own."""
     batch, steps = input.shape[:2]
-    local, everywhere = (
-        [split_heads(x, num_heads) for x in _projected(input, w, b)] for w, b in ((weight, bias), (global_weight, global_bias))
-    )
+    both = (weight, bias), (everywhere.global_weight, everywhere.global_bias)
+    local, globally = ([split_heads(x, num_heads) for x in _projected(input, w, b)] for w, b in both)
     keys_mask = k.reshape(k.cast(mask, local[0].dtype), (batch, 1, 1, steps))
-    is_global = k.not_equal(global_, 0)
+    is_global = k.not_equal(everywhere.global_, 0)
     near = k.absolute(k.iota((1, 1, steps, 1), 2) - k.iota((1, 1, 1, steps), 3)) <= window
     allowed = near | k.reshape(is_global, (batch, 1, 1, steps))
     factor = default_scale(local[0].shape[3], local[0].dtype)
     nearby, _ = attend(local[0], local[1], local[2], Scores(factor, 0.0, keys_mask, (allowed,)))
-    whole, _ = attend(everywhere[0], everywhere[1], everywhere[2], Scores(factor, 0.0, keys_mask))
+    whole, _ = attend(globally[0], globally[1], globally[2], Scores(factor, 0.0, keys_mask))
     out = k.select(k.reshape(is_global, (batch, 1, steps, 1)), whole, nearby)
     return k.cast(merge_heads(out), input.dtype)
 

@@ -12,7 +12,8 @@ A group is a dataclass whose fields have ONNX's names. As a keyword-only paramet
 
 The operator has the attributes `kernel_shape`, `strides` and `p`: `flat` makes of such a definition the function of one
 parameter for each that the registry holds, so that schemas, inference, derivatives and tables know nothing of groups. Other
-definitions call the function itself, and hand whole groups on.
+definitions call the function itself, and hand whole groups on. An input before a group that is annotated `| None` may be left
+out: Python has no defaults before parameters without one.
 """
 
 from __future__ import annotations
@@ -51,6 +52,12 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return _NO_DEFAULT if field.default is dataclasses.MISSING else field.default
 
 
+def _optional(p: inspect.Parameter) -> inspect.Parameter:
+    """An input that may be None, with that as its default."""
+    may_be_none = p.kind in _POSITIONAL and p.default is _NO_DEFAULT and str(p.annotation).endswith("| None")
+    return p.replace(default=None) if may_be_none else p
+
+
 def flat(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` with a parameter for each field of its groups; itself where it has none."""
     groups = dict(_groups(function))
@@ -83,7 +90,7 @@ class FlatDefinition:
     def __signature__(self) -> inspect.Signature:
         found: list[inspect.Parameter] = []
         for p in self._parameters:
-            found += self.groups[p.name].parameters(p) if p.name in self.groups else [p]
+            found += self.groups[p.name].parameters(p) if p.name in self.groups else [_optional(p)]
         optional = False
         for i, p in enumerate(found):
             optional = optional or p.default is not _NO_DEFAULT

@@ -11,7 +11,9 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.operands import widened
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext, host_op, op
+from intarsia.ops.nn.attention_operands import PastKeyValue
 from intarsia.ops.nn.resize import number
 from intarsia.primitives import lang as k
 
@@ -99,23 +101,52 @@ def default_scale(head_size: Dim, dtype: DType) -> float | Tensor:
     return 1.0 / math.sqrt(head_size)
 
 
+@dataclass(frozen=True)
+class QKV(ParameterGroup):
+    """Queries, keys and values, [batch, heads, steps, size] or, side by side, [batch, steps, heads * size]."""
+
+    Q: Tensor
+    K: Tensor
+    V: Tensor
+
+    def heads(self, queries: int | None, keys: int | None) -> tuple[Tensor, Tensor, Tensor]:
+        """The three with an axis of heads, of which there are so many where they lie side by side.
+
+        Raises:
+            DefinitionError: they do, and a number is missing.
+        """
+        if self.Q.rank != 3:
+            return self.Q, self.K, self.V
+        if not queries or not keys:
+            raise k.DefinitionError("Attention of 3-D inputs needs q_num_heads and kv_num_heads")
+        return split_heads(self.Q, queries), split_heads(self.K, keys), split_heads(self.V, keys)
+
+
+@dataclass(frozen=True)
+class ScaledDotProductAttributes(ParameterGroup):
+    """Attributes of Attention."""
+
+    is_causal: int = 0
+    kv_num_heads: int | None = None
+    left_window_size: int = -1
+    q_num_heads: int | None = None
+    qk_matmul_output_mode: int = 0
+    right_window_size: int = -1
+    scale: float | None = None
+    softcap: float = 0.0
+    softmax_precision: int | None = None
+
+
 @op("Attention", since=(23, 24, 25))
 def attention(
-    Q: Tensor, K: Tensor, V: Tensor, attn_mask: Tensor | None = None, past_key: Tensor | None = None,
-    past_value: Tensor | None = None, nonpad_kv_seqlen: Tensor | None = None, *, is_causal: int = 0,
-    kv_num_heads: int | None = None, left_window_size: int = -1, q_num_heads: int | None = None,
-    qk_matmul_output_mode: int = 0, right_window_size: int = -1, scale: float | None = None, softcap: float = 0.0,
-    softmax_precision: int | None = None, node: NodeContext,
+    qkv: QKV, attn_mask: Tensor | None, past: PastKeyValue, nonpad_kv_seqlen: Tensor | None = None, *,
+    attributes: ScaledDotProductAttributes, node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    packed = Q.rank == 3
-    if packed:
-        if not q_num_heads or not kv_num_heads:
-            raise k.DefinitionError("Attention of 3-D inputs needs q_num_heads and kv_num_heads")
-        q, key, value = split_heads(Q, q_num_heads), split_heads(K, kv_num_heads), split_heads(V, kv_num_heads)
-    else:
-        q, key, value = Q, K, V
-    if (past_key is None) != (past_value is None):
+    q, key, value = qkv.heads(attributes.q_num_heads, attributes.kv_num_heads)
+    packed, dtype = qkv.Q.rank == 3, qkv.Q.dtype
+    if (past.past_key is None) != (past.past_value is None):
         raise k.DefinitionError("past_key and past_value are given together or not at all")
+    past_key, past_value = past.pair
     if past_key is not None and past_value is not None:
         key, value = k.concat([past_key, key], 2), k.concat([past_value, value], 2)
     queries, keys = q.shape[2], key.shape[2]
@@ -126,7 +157,8 @@ def attention(
         allowed.append(k.iota((1, 1, 1, keys), 3) < valid)
         if past_key is None:
             offset = valid - k.size(queries)
-    allowed += frontier(queries, keys, offset, bool(is_causal), left_window_size, right_window_size)
+    left, right = attributes.left_window_size, attributes.right_window_size
+    allowed += frontier(queries, keys, offset, bool(attributes.is_causal), left, right)
     bias = None
     if attn_mask is not None:
         mask = _lengthen(attn_mask, keys)
@@ -134,14 +166,15 @@ def attention(
             allowed.append(mask)
         else:
             bias = mask
-    precision = DType.DOUBLE if softmax_precision == DType.DOUBLE else None
+    precision = DType.DOUBLE if attributes.softmax_precision == DType.DOUBLE else None
+    scale, mode = attributes.scale, attributes.qk_matmul_output_mode
     factor = scale if scale is not None else default_scale(q.shape[3], precision or q.dtype)
-    out, stages = attend(q, key, value, Scores(factor, softcap, bias, tuple(allowed), None, precision))
-    out = k.cast(out, Q.dtype)
+    out, stages = attend(q, key, value, Scores(factor, attributes.softcap, bias, tuple(allowed), None, precision))
+    out = k.cast(out, dtype)
     present_key, present_value = (key, value) if node.outputs > 1 else (None, None)
-    if not 0 <= qk_matmul_output_mode <= 3:
-        raise k.DefinitionError(f"qk_matmul_output_mode is {qk_matmul_output_mode}; expected 0, 1, 2 or 3")
-    stage = k.cast(stages[qk_matmul_output_mode], Q.dtype) if node.outputs > 3 else None
+    if not 0 <= mode <= 3:
+        raise k.DefinitionError(f"qk_matmul_output_mode is {mode}; expected 0, 1, 2 or 3")
+    stage = k.cast(stages[mode], dtype) if node.outputs > 3 else None
     return merge_heads(out) if packed else out, present_key, present_value, stage
 
 
@@ -248,6 +281,17 @@ def check_linear_attention(
             k.require_equal(have, want, f"axis {axis} of past_state [batch, heads, dk, dv]")
 
 
+@dataclass(frozen=True)
+class LinearAttentionAttributes(ParameterGroup):
+    """Heads, the scale (0: 1 / sqrt(dk)), and how the state follows; `chunk_size` changes no result."""
+
+    kv_num_heads: int
+    q_num_heads: int
+    chunk_size: int = 64
+    scale: float = 0.0
+    update_rule: str = "gated_delta"
+
+
 @host_op(
     "LinearAttention",
     since=27,
@@ -257,11 +301,10 @@ def check_linear_attention(
 @np.errstate(all="ignore")
 def linear_attention(
     query: np.ndarray, key: np.ndarray, value: np.ndarray, past_state: np.ndarray | None = None,
-    decay: np.ndarray | None = None, beta: np.ndarray | None = None, *,
-    chunk_size: int = 64, kv_num_heads: int, q_num_heads: int, scale: float = 0.0,
-    update_rule: str = "gated_delta",
+    decay: np.ndarray | None = None, beta: np.ndarray | None = None, *, attributes: LinearAttentionAttributes,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """S [batch, kv heads, dk, dv] = exp(g) S + k (x) u, where u is v, or beta (v - S^T k) by a delta rule; o = scale q^T S."""
+    update_rule, q_num_heads, kv_num_heads = attributes.update_rule, attributes.q_num_heads, attributes.kv_num_heads
     if update_rule not in ("linear", "gated", "delta", "gated_delta"):
         raise k.DefinitionError(f"update_rule is {update_rule!r}; expected linear, gated, delta or gated_delta")
     shapes = (query.shape, key.shape, value.shape, None if past_state is None else past_state.shape)
@@ -275,7 +318,7 @@ def linear_attention(
     gate = None if decay is None else np.exp(_heads_first(decay, kv_num_heads))  # [batch, heads, steps, 1 or dk]
     rate = None if beta is None else _heads_first(beta, beta.shape[2])
     state = np.zeros((batch, kv_num_heads, dk, dv), np.float32) if past_state is None else past_state.astype(np.float32)
-    factor = scale or 1.0 / math.sqrt(dk)
+    factor = attributes.scale or 1.0 / math.sqrt(dk)
     out = np.empty((batch, kv_num_heads, each, steps, dv), np.float32)
     groups = q.reshape(batch, kv_num_heads, each, steps, dk)
     for t in range(steps):
