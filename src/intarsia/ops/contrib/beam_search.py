@@ -9,10 +9,22 @@ import numpy as np
 
 from intarsia.graph.dims import fresh_symbol
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Graph, TensorType
+from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.ops.contrib.encoder_decoder import WHISPER
-from intarsia.ops.contrib.greedy_search import DOMAIN, REASON, Graphs, Model, Rules, Timestamps, log_softmax, model_of, one
+from intarsia.ops.contrib.encoder_decoder import WHISPER, Prompt, SearchAttributes
+from intarsia.ops.contrib.greedy_search import (
+    DOMAIN,
+    REASON,
+    Model,
+    Restrictions,
+    Rules,
+    SearchLengths,
+    Timestamps,
+    log_softmax,
+    model_of,
+    one,
+)
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext, host_op
 from intarsia.primitives import lang as k
 from intarsia.run_status import next_trip
@@ -58,33 +70,63 @@ def _beam_types(input_ids: TensorType, *others: Any) -> tuple[TensorType, ...]:
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class BeamNumbers(ParameterGroup):
+    """How many sequences are searched and returned for each prompt, and by which power of its length a score is divided."""
+
+    num_beams: Array | None = None
+    num_return_sequences: Array | None = None
+    length_penalty: Array | None = None
+
+    @property
+    def returned(self) -> int:
+        return int(one(self.num_return_sequences, 1))
+
+    @property
+    def count(self) -> int:
+        """The number of beams. Raises DefinitionError where there are fewer than are returned."""
+        beams, returned = int(one(self.num_beams, 1)), self.returned
+        if beams < 1 or not 1 <= returned <= beams:
+            raise k.DefinitionError(
+                f"num_beams is {beams} and num_return_sequences {returned}; expected 1 <= returned <= beams"
+            )
+        return beams
+
+
+@dataclass(frozen=True)
+class DecoderInputs(ParameterGroup):
+    """Which tokens of the prompt count, what the decoder begins with, and whether the scores go through more rules."""
+
+    attention_mask: Array | None = None
+    decoder_input_ids: Array | None = None
+    logits_processor: Array | None = None
+
+    def prompt(self, input_ids: Array, copies: int) -> Prompt:
+        return Prompt(input_ids, self.attention_mask, self.decoder_input_ids, copies)
+
+
+@dataclass(frozen=True)
+class BeamAttributes(SearchAttributes):
+    """Those of a search; `early_stopping` ends it when enough sequences have ended."""
+
+    early_stopping: int = 0
+
+
 @host_op("BeamSearch", 1, domain=DOMAIN, infer=_beam_types, reason=REASON)
 def beam_search(
-    input_ids: Array, max_length: Array, min_length: Array | None = None, num_beams: Array | None = None,
-    num_return_sequences: Array | None = None, length_penalty: Array | None = None, repetition_penalty: Array | None = None,
-    vocab_mask: Array | None = None, prefix_vocab_mask: Array | None = None, attention_mask: Array | None = None,
-    decoder_input_ids: Array | None = None, logits_processor: Array | None = None, *, decoder: Graph,
-    decoder_start_token_id: int = -1, early_stopping: int = 0, encoder: Graph | None = None, eos_token_id: int,
-    init_decoder: Graph | None = None, model_type: int = 0, no_repeat_ngram_size: int = 0, pad_token_id: int,
-    vocab_size: int = -1, node: NodeContext,
+    input_ids: Array, lengths: SearchLengths, beams: BeamNumbers, restrictions: Restrictions, begun: DecoderInputs, *,
+    attributes: BeamAttributes, node: NodeContext,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """The best sequences [batch, returned, max_length] of `num_beams` beams, their scores, and all steps' scores."""
-    rules = Rules(
-        eos_token_id, one(repetition_penalty, 1.0), no_repeat_ngram_size, vocab_mask, prefix_vocab_mask,
-        int(one(min_length, 0)),
-    )  # fmt: skip
-    if one(logits_processor, 0):
+    rules, model_type = restrictions.rules(attributes, lengths), attributes.model_type
+    if one(begun.logits_processor, 0):
         raise k.DefinitionError("logits_processor is not 0; expected it of WhisperBeamSearch, which knows its tokens")
-    if model_type != WHISPER and decoder_input_ids is not None:
+    if model_type != WHISPER and begun.decoder_input_ids is not None:
         raise k.DefinitionError(f"decoder_input_ids is for models of type {WHISPER} (Whisper); model_type is {model_type}")
-    limit, beams = int(one(max_length, 0)), _beams(num_beams, num_return_sequences)
-    model = model_of(
-        node, model_type, Graphs(decoder, init_decoder, encoder), input_ids, attention_mask, decoder_input_ids,
-        decoder_start_token_id, pad_token_id, beams, vocab_size, limit,
-    )  # fmt: skip
-    search = _Beams(model, rules, beams, pad_token_id, one(length_penalty, 1.0), bool(early_stopping))
-    steps = search.run(limit)
-    sequences, scores = search.best(int(one(num_return_sequences, 1)), limit)
+    model = model_of(node, attributes, begun.prompt(input_ids, beams.count), lengths.most)
+    search = _Beams(model, rules, beams, attributes)
+    steps = search.run(lengths.most)
+    sequences, scores = search.best(beams.returned, lengths.most)
     return sequences, scores, steps
 
 
@@ -93,58 +135,66 @@ def _whisper_types(input_ids: TensorType, *others: Any) -> tuple[TensorType | No
     return (*_beam_types(input_ids), None, TensorType(DType.FLOAT, (batch,)))
 
 
+@dataclass(frozen=True)
+class WhisperInputs(DecoderInputs):
+    """Those of a decoder, and what WhisperBeamSearch has besides."""
+
+    cross_qk_layer_head: Array | None = None
+    extra_decoding_ids: Array | None = None
+    temperature: Array | None = None
+
+
+@dataclass(frozen=True)
+class WhisperAttributes(BeamAttributes):
+    """Those of a search by beams, and Whisper's tokens."""
+
+    model_type: int = WHISPER
+    beginning_timestamp_token_id: int = -1
+    decoder_output_cross_qk: int = 0
+    no_speech_token_id: int = -1
+    no_timestamps_token_id: int = -1
+    start_of_lm_token_id: int = -1
+    transcribe_token_id: int = -1
+    translate_token_id: int = -1
+
+    @property
+    def timestamps(self) -> Timestamps:
+        """The rules of timestamps. Raises DefinitionError without the token that they begin with."""
+        if self.beginning_timestamp_token_id < 0:
+            raise k.DefinitionError("logits_processor is 1; expected the attribute beginning_timestamp_token_id")
+        return Timestamps(
+            self.beginning_timestamp_token_id, (self.no_timestamps_token_id, self.start_of_lm_token_id),
+            (self.decoder_start_token_id, self.translate_token_id, self.transcribe_token_id),
+        )  # fmt: skip
+
+
 @host_op("WhisperBeamSearch", 1, domain=DOMAIN, infer=_whisper_types, reason=REASON)
 def whisper_beam_search(
-    input_ids: Array, max_length: Array, min_length: Array | None = None, num_beams: Array | None = None,
-    num_return_sequences: Array | None = None, length_penalty: Array | None = None, repetition_penalty: Array | None = None,
-    vocab_mask: Array | None = None, prefix_vocab_mask: Array | None = None, attention_mask: Array | None = None,
-    decoder_input_ids: Array | None = None, logits_processor: Array | None = None, cross_qk_layer_head: Array | None = None,
-    extra_decoding_ids: Array | None = None, temperature: Array | None = None, *, decoder: Graph,
-    beginning_timestamp_token_id: int = -1, decoder_output_cross_qk: int = 0, decoder_start_token_id: int = -1,
-    early_stopping: int = 0, encoder: Graph | None = None, eos_token_id: int, init_decoder: Graph | None = None,
-    model_type: int = WHISPER, no_repeat_ngram_size: int = 0, no_speech_token_id: int = -1, no_timestamps_token_id: int = -1,
-    pad_token_id: int, start_of_lm_token_id: int = -1, transcribe_token_id: int = -1, translate_token_id: int = -1,
-    vocab_size: int = -1, node: NodeContext,
+    input_ids: Array, lengths: SearchLengths, beams: BeamNumbers, restrictions: Restrictions, begun: WhisperInputs, *,
+    attributes: WhisperAttributes, node: NodeContext,
 ) -> tuple[Array | None, ...]:  # fmt: skip
     """As BeamSearch, of features [batch, size, frames]; logits_processor 1 asks for Whisper's rules of timestamps.
 
     Returns:
         sequences, their scores, all steps' scores, no cross_qk, and the probability of `no_speech_token_id` at first [batch].
     """
-    if decoder_output_cross_qk or (len(node.wanted) > 3 and node.wanted[3]):
+    if attributes.decoder_output_cross_qk or (len(node.wanted) > 3 and node.wanted[3]):
         raise k.DefinitionError("output cross_qk is not computed; leave it out, and decoder_output_cross_qk 0")
-    rules = Rules(
-        eos_token_id, one(repetition_penalty, 1.0), no_repeat_ngram_size, vocab_mask, prefix_vocab_mask,
-        int(one(min_length, 0)), one(temperature, 1.0),
-    )  # fmt: skip
-    if one(logits_processor, 0) == _TIMESTAMPS:
-        if beginning_timestamp_token_id < 0:
-            raise k.DefinitionError("logits_processor is 1; expected the attribute beginning_timestamp_token_id")
-        rules.timestamps = Timestamps(
-            beginning_timestamp_token_id, (no_timestamps_token_id, start_of_lm_token_id),
-            (decoder_start_token_id, translate_token_id, transcribe_token_id),
-        )  # fmt: skip
-    limit, beams = int(one(max_length, 0)), _beams(num_beams, num_return_sequences)
-    model = model_of(
-        node, model_type, Graphs(decoder, init_decoder, encoder), input_ids, attention_mask, decoder_input_ids,
-        decoder_start_token_id, pad_token_id, beams, vocab_size, limit,
-    )  # fmt: skip
-    search = _Beams(model, rules, beams, pad_token_id, one(length_penalty, 1.0), bool(early_stopping))
-    steps = search.run(limit)
-    sequences, scores = search.best(int(one(num_return_sequences, 1)), limit)
-    return sequences, scores, steps, None, search.silence(no_speech_token_id)
-
-
-def _beams(num_beams: Array | None, num_return_sequences: Array | None) -> int:
-    beams, returned = int(one(num_beams, 1)), int(one(num_return_sequences, 1))
-    if beams < 1 or not 1 <= returned <= beams:
-        raise k.DefinitionError(f"num_beams is {beams} and num_return_sequences {returned}; expected 1 <= returned <= beams")
-    return beams
+    rules = restrictions.rules(attributes, lengths)
+    rules.temperature = one(begun.temperature, 1.0)
+    if one(begun.logits_processor, 0) == _TIMESTAMPS:
+        rules.timestamps = attributes.timestamps
+    model = model_of(node, attributes, begun.prompt(input_ids, beams.count), lengths.most)
+    search = _Beams(model, rules, beams, attributes)
+    steps = search.run(lengths.most)
+    sequences, scores = search.best(beams.returned, lengths.most)
+    return sequences, scores, steps, None, search.silence(attributes.no_speech_token_id)
 
 
 class _Beams:
-    def __init__(self, model: Model, rules: Rules, beams: int, pad: int, penalty: float, early: bool) -> None:
-        self.model, self.rules, self.beams, self.pad = model, rules, beams, pad
+    def __init__(self, model: Model, rules: Rules, numbers: BeamNumbers, attributes: BeamAttributes) -> None:
+        beams, penalty, early = numbers.count, one(numbers.length_penalty, 1.0), bool(attributes.early_stopping)
+        self.model, self.rules, self.beams, self.pad = model, rules, beams, attributes.pad_token_id
         self.sequences = model.ids.copy()
         self.first = np.zeros((0, 0), np.float32)  # log probabilities of the first step
         batch = len(self.sequences) // beams

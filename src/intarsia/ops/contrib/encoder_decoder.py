@@ -18,6 +18,7 @@ import numpy as np
 from intarsia.graph.model import Graph, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.contrib.subgraph_results import check_states, last_logits
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext
 from intarsia.primitives import lang as k
 
@@ -115,20 +116,46 @@ class EncoderDecoder:
         return [named[name] if name in named else next(states) for name in self.decoder.declared_inputs()]
 
 
-def encoder_decoder_of(
-    node: NodeContext, model_type: int, encoder: Graph | None, decoder: Graph, inputs: Array, mask: Array | None,
-    begins: Array | None, start: int, pad: int, copies: int, vocabulary: int,
-) -> EncoderDecoder:  # fmt: skip
-    """The model before its first run.
+@dataclass(frozen=True)
+class SearchAttributes(ParameterGroup):
+    """Attributes of a search: the model's subgraphs and kind, and the tokens that it knows."""
 
-    Args:
+    decoder: Graph
+    eos_token_id: int
+    pad_token_id: int
+    decoder_start_token_id: int = -1
+    encoder: Graph | None = None
+    init_decoder: Graph | None = None
+    model_type: int = 0
+    no_repeat_ngram_size: int = 0
+    vocab_size: int = -1
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a search begins with.
+
+    Attributes:
         inputs: tokens [batch, tokens] int32; features [batch, size, frames] of Whisper.
         mask: which tokens count [batch, tokens]; None: all but padding at the left.
-        begins: tokens that the decoder begins with [batch, tokens]; None: `start`.
+        begins: tokens that the decoder of an encoder begins with [batch, tokens]; None: `decoder_start_token_id`.
+        copies: how many sequences are searched for each of the batch.
+    """
+
+    inputs: Array
+    mask: Array | None
+    begins: Array | None = None
+    copies: int = 1
+
+
+def encoder_decoder_of(node: NodeContext, attributes: SearchAttributes, prompt: Prompt) -> EncoderDecoder:
+    """The model before its first run.
 
     Raises:
         DefinitionError: the graphs do not take and give what such a model does.
     """
+    model_type, encoder, decoder = attributes.model_type, attributes.encoder, attributes.decoder
+    inputs, mask, begins, start = prompt.inputs, prompt.mask, prompt.begins, attributes.decoder_start_token_id
     if node.run_graph is None:
         raise k.DefinitionError("a subgraph cannot be run here: no runner was given")
     if encoder is None:
@@ -143,13 +170,13 @@ def encoder_decoder_of(
     if model_type != WHISPER:
         if mask is not None and mask.shape != inputs.shape:
             raise k.DefinitionError(f"attention_mask has shape {list(mask.shape)}; expected {list(inputs.shape)}, as input_ids")
-        counted = (np.cumsum(inputs != pad, axis=1) > 0) if mask is None else mask
+        counted = (np.cumsum(inputs != attributes.pad_token_id, axis=1) > 0) if mask is None else mask
         given["encoder_attention_mask"] = counted.astype(np.int32)
     _check_graphs(encoder, decoder, given)
     kind = decoder.inputs[0].type
     whole = not (isinstance(kind, TensorType) and kind.shape is not None and len(kind.shape) == 2 and kind.shape[1] == 1)
-    rows = np.repeat(given["decoder_input_ids"], copies, axis=0)
-    return EncoderDecoder(node.run_graph, encoder, decoder, given, rows, copies, vocabulary, whole)
+    rows = np.repeat(given["decoder_input_ids"], prompt.copies, axis=0)
+    return EncoderDecoder(node.run_graph, encoder, decoder, given, rows, prompt.copies, attributes.vocab_size, whole)
 
 
 def _check_graphs(encoder: Graph, decoder: Graph, given: Mapping[str, Array]) -> None:

@@ -16,8 +16,16 @@ from intarsia.graph.dims import fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, TensorType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.ops.contrib.encoder_decoder import T5, WHISPER, EncoderDecoder, encoder_decoder_of
+from intarsia.ops.contrib.encoder_decoder import (
+    T5,
+    WHISPER,
+    EncoderDecoder,
+    Prompt,
+    SearchAttributes,
+    encoder_decoder_of,
+)
 from intarsia.ops.contrib.subgraph_results import check_states, last_logits
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext, host_op
 from intarsia.primitives import lang as k
 from intarsia.run_status import next_trip
@@ -29,15 +37,6 @@ _LOWEST = np.finfo(np.float32).min
 
 
 # --- the model ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Graphs:
-    """A node's subgraphs."""
-
-    decoder: Graph
-    first: Graph | None = None
-    encoder: Graph | None = None
 
 
 @dataclass
@@ -72,17 +71,9 @@ class Decoder:
         self.pasts = [np.take(past, rows, axis=1) for past in self.pasts]
 
 
-def decoder_of(
-    node: NodeContext,
-    graph: Graph,
-    first: Graph | None,
-    ids: Array,
-    given: Array | None,
-    pad: int,
-    copies: int,
-    vocabulary: int,
-) -> Decoder:
-    """The model before its first run; every row `copies` times in a row."""
+def decoder_of(node: NodeContext, attributes: SearchAttributes, prompt: Prompt) -> Decoder:
+    """The model before its first run; every row `prompt.copies` times in a row."""
+    graph, ids, given, copies = attributes.decoder, prompt.inputs, prompt.mask, prompt.copies
     if node.run_graph is None:
         raise k.DefinitionError("a subgraph cannot be run here: no runner was given")
     names = graph.declared_inputs()
@@ -94,12 +85,13 @@ def decoder_of(
         )
     if given is not None and given.shape != ids.shape:
         raise k.DefinitionError(f"attention_mask has shape {list(given.shape)}; expected {list(ids.shape)}, as input_ids")
-    own = (np.cumsum(ids != pad, axis=1) > 0).astype(np.int32)  # padding stands on the left
+    own = (np.cumsum(ids != attributes.pad_token_id, axis=1) > 0).astype(np.int32)  # padding stands on the left
     positions = np.maximum(np.cumsum(own, axis=1) - 1, 0).astype(np.int32)
     mask = own if given is None else given.astype(np.int32)
     rows = [np.repeat(x, copies, axis=0) for x in (ids.astype(np.int32), mask, positions)]
     empty = [_empty_past(v.type, len(ids) * copies, v.name) for v in pasts]
-    return Decoder(node.run_graph, graph, first or graph, rows[0], rows[1], rows[2], empty, vocabulary)
+    first = attributes.init_decoder or graph
+    return Decoder(node.run_graph, graph, first, rows[0], rows[1], rows[2], empty, attributes.vocab_size)
 
 
 def _empty_past(kind: Any, rows: int, name: str) -> Array:
@@ -247,15 +239,13 @@ def one(x: Array | None, default: float) -> float:
 Model = Decoder | EncoderDecoder
 
 
-def model_of(
-    node: NodeContext, model_type: int, graphs: Graphs, inputs: Array, mask: Array | None, begins: Array | None, start: int,
-    pad: int, copies: int, vocabulary: int, limit: int,
-) -> Model:  # fmt: skip
+def model_of(node: NodeContext, attributes: SearchAttributes, prompt: Prompt, limit: int) -> Model:
     """The model before its first run, for sequences of at most `limit` tokens; see `decoder_of` and `encoder_decoder_of`.
 
     Raises:
         DefinitionError: its kind is none that is known, or the inputs do not fit it.
     """
+    model_type, inputs = attributes.model_type, prompt.inputs
     if model_type not in (0, T5, WHISPER):
         raise k.DefinitionError(f"model_type is {model_type}; expected 0 (a decoder), 1 (T5) or 2 (Whisper)")
     rank = 3 if model_type == WHISPER else 2
@@ -264,13 +254,11 @@ def model_of(
         raise k.DefinitionError(f"input_ids has shape {list(inputs.shape)}; expected {expected}")
     model: Model
     if model_type == 0:
-        if graphs.encoder is not None:
+        if attributes.encoder is not None:
             raise k.DefinitionError("model_type is 0, a decoder without an encoder; expected no attribute encoder")
-        model = decoder_of(node, graphs.decoder, graphs.first, inputs, mask, pad, copies, vocabulary)
+        model = decoder_of(node, attributes, prompt)
     else:
-        model = encoder_decoder_of(
-            node, model_type, graphs.encoder, graphs.decoder, inputs, mask, begins, start, pad, copies, vocabulary
-        )
+        model = encoder_decoder_of(node, attributes, prompt)
     if limit <= model.ids.shape[1]:
         raise k.DefinitionError(
             f"max_length is {limit}; expected more than the {model.ids.shape[1]} tokens that it begins with"
@@ -303,25 +291,43 @@ def _search(model: Model, rules: Rules, limit: int, pad: int, choose: Callable[[
     return np.concatenate([sequences, rest], 1)
 
 
+@dataclass(frozen=True)
+class SearchLengths(ParameterGroup):
+    """How many tokens a sequence has at most, and at least before it may end."""
+
+    max_length: Array
+    min_length: Array | None = None
+
+    @property
+    def most(self) -> int:
+        return int(one(self.max_length, 0))
+
+
+@dataclass(frozen=True)
+class Restrictions(ParameterGroup):
+    """What makes tokens less probable, or forbids them: [vocabulary], and [prompts, vocabulary] of the first token."""
+
+    repetition_penalty: Array | None = None
+    vocab_mask: Array | None = None
+    prefix_vocab_mask: Array | None = None
+
+    def rules(self, attributes: SearchAttributes, lengths: SearchLengths) -> Rules:
+        """What is done to the scores by these, and by the attributes."""
+        return Rules(
+            attributes.eos_token_id, one(self.repetition_penalty, 1.0), attributes.no_repeat_ngram_size, self.vocab_mask,
+            self.prefix_vocab_mask, int(one(lengths.min_length, 0)),
+        )  # fmt: skip
+
+
 @host_op("GreedySearch", 1, domain=DOMAIN, infer=_sequences_type, reason=REASON)
 def greedy_search(
-    input_ids: Array, max_length: Array, min_length: Array | None = None, repetition_penalty: Array | None = None,
-    vocab_mask: Array | None = None, prefix_vocab_mask: Array | None = None, attention_mask: Array | None = None, *,
-    decoder: Graph, decoder_start_token_id: int = -1, encoder: Graph | None = None, eos_token_id: int,
-    init_decoder: Graph | None = None, model_type: int = 0, no_repeat_ngram_size: int = 0, pad_token_id: int,
-    vocab_size: int = -1, node: NodeContext,
+    input_ids: Array, lengths: SearchLengths, restrictions: Restrictions, attention_mask: Array | None = None, *,
+    attributes: SearchAttributes, node: NodeContext,
 ) -> Array:  # fmt: skip
     """The most probable token at every step: sequences [batch, max_length]."""
-    limit = int(one(max_length, 0))
-    rules = Rules(
-        eos_token_id, one(repetition_penalty, 1.0), no_repeat_ngram_size, vocab_mask, prefix_vocab_mask,
-        int(one(min_length, 0)),
-    )  # fmt: skip
-    model = model_of(
-        node, model_type, Graphs(decoder, init_decoder, encoder), input_ids, attention_mask, None, decoder_start_token_id,
-        pad_token_id, 1, vocab_size, limit,
-    )  # fmt: skip
-    return _search(model, rules, limit, pad_token_id, lambda scores: scores.argmax(1))
+    rules = restrictions.rules(attributes, lengths)
+    model = model_of(node, attributes, Prompt(input_ids, attention_mask), lengths.most)
+    return _search(model, rules, lengths.most, attributes.pad_token_id, lambda scores: scores.argmax(1))
 
 
 def _sampling_types(input_ids: TensorType, *others: Any) -> tuple[TensorType, TensorType]:
@@ -330,39 +336,49 @@ def _sampling_types(input_ids: TensorType, *others: Any) -> tuple[TensorType, Te
     return sequences, TensorType(DType.FLOAT, (sequences.shape[0], fresh_symbol("vocabulary")))
 
 
+@dataclass(frozen=True)
+class Draws(ParameterGroup):
+    """Which tokens are made less probable, [rows, vocabulary], and where random numbers start."""
+
+    presence_mask: Array | None = None
+    seed: Array | None = None
+
+
+@dataclass(frozen=True)
+class SamplingAttributes(SearchAttributes):
+    """Those of a search, and which tokens may be drawn."""
+
+    custom: int = 0
+    filter_value: float = -1e20
+    min_tokens_to_keep: int = 0
+    presence_penalty: float = 0.0
+    temperature: float = 1.0
+    top_p: float = 0.0
+
+
 @host_op("Sampling", 1, domain=DOMAIN, infer=_sampling_types, reason=REASON, deterministic=False)
 def sampling(
-    input_ids: Array, max_length: Array, min_length: Array | None = None, repetition_penalty: Array | None = None,
-    vocab_mask: Array | None = None, prefix_vocab_mask: Array | None = None, attention_mask: Array | None = None,
-    presence_mask: Array | None = None, seed: Array | None = None, *, custom: int = 0, decoder: Graph,
-    decoder_start_token_id: int = -1, encoder: Graph | None = None, eos_token_id: int, filter_value: float = -1e20,
-    init_decoder: Graph | None = None, min_tokens_to_keep: int = 0, model_type: int = 0, no_repeat_ngram_size: int = 0,
-    pad_token_id: int, presence_penalty: float = 0.0, temperature: float = 1.0, top_p: float = 0.0, vocab_size: int = -1,
-    node: NodeContext,
+    input_ids: Array, lengths: SearchLengths, restrictions: Restrictions, attention_mask: Array | None, draws: Draws, *,
+    attributes: SamplingAttributes, node: NodeContext,
 ) -> tuple[Array, Array]:  # fmt: skip
     """A token drawn at every step from the most probable ones, whose probabilities add up to `top_p`.
 
     Returns:
         sequences [batch, max_length], and the last step's logits with `filter_value` for tokens that could not be drawn.
     """
-    limit = int(one(max_length, 0))
-    rules = Rules(
-        eos_token_id, one(repetition_penalty, 1.0), no_repeat_ngram_size, vocab_mask, prefix_vocab_mask,
-        int(one(min_length, 0)), temperature, presence_penalty, presence_mask,
-    )  # fmt: skip
-    generator = np.random.default_rng(None if seed is None else int(one(seed, 0)) & 0xFFFFFFFF)
+    rules = restrictions.rules(attributes, lengths)
+    rules.temperature = attributes.temperature
+    rules.presence_penalty, rules.presence = attributes.presence_penalty, draws.presence_mask
+    generator = np.random.default_rng(None if draws.seed is None else int(one(draws.seed, 0)) & 0xFFFFFFFF)
     last: list[Array] = []
 
     def draw(scores: Array) -> Array:
-        kept = filtered(scores, top_p, max(min_tokens_to_keep, 1), filter_value)
+        kept = filtered(scores, attributes.top_p, max(attributes.min_tokens_to_keep, 1), attributes.filter_value)
         last[:] = [kept]
         return np.asarray((log_softmax(kept) + generator.gumbel(size=kept.shape)).argmax(1))
 
-    model = model_of(
-        node, model_type, Graphs(decoder, init_decoder, encoder), input_ids, attention_mask, None, decoder_start_token_id,
-        pad_token_id, 1, vocab_size, limit,
-    )  # fmt: skip
-    return _search(model, rules, limit, pad_token_id, draw), last[0]
+    model = model_of(node, attributes, Prompt(input_ids, attention_mask), lengths.most)
+    return _search(model, rules, lengths.most, attributes.pad_token_id, draw), last[0]
 
 
 def filtered(scores: Array, top_p: float, least: int, value: float) -> Array:
