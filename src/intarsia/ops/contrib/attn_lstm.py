@@ -3,18 +3,21 @@ arXiv 1409.0473), TensorFlow's AttentionWrapper."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.contrib.embedding_and_blocks import DOMAIN
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import host_op
 from intarsia.ops.nn.recurrent import (
     LSTM_ACTIVATIONS,
     Array,
     Layer,
+    LSTMOperands,
+    RecurrentAttributes,
     Step,
     check_sizes,
     layer_of,
@@ -54,30 +57,40 @@ class Memory:
         return context if self.joined is None else np.concatenate([hidden, context], axis=1) @ self.joined
 
 
+@dataclass(frozen=True)
+class AttentionOperands(ParameterGroup):
+    """Weights of the attention, the memory that it attends to, and how much of that counts."""
+
+    QW: Array | None = None
+    MW: Array | None = None
+    V: Array | None = None
+    M: Array | None = None
+    memory_seq_lens: Array | None = None
+    AW: Array | None = None
+
+
+@dataclass(frozen=True)
+class ForgettingAttributes(RecurrentAttributes):
+    """Those of com.microsoft's LSTMs."""
+
+    input_forget: int = 0
+
+
 @host_op("AttnLSTM", 1, domain=DOMAIN, infer=layer_types(2), reason="a loop over steps whose state feeds back")
-def attn_lstm(
-    X: Array, W: Array, R: Array, B: Array | None = None, sequence_lens: Array | None = None, initial_h: Array | None = None,
-    initial_c: Array | None = None, P: Array | None = None, QW: Array | None = None, MW: Array | None = None,
-    V: Array | None = None, M: Array | None = None, memory_seq_lens: Array | None = None, AW: Array | None = None, *,
-    activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str] | None = None, clip: float | None = None, direction: str = "forward",
-    hidden_size: int | None = None, input_forget: int = 0,
-) -> tuple[Array, ...]:  # fmt: skip
+def attn_lstm(operands: LSTMOperands, attention: AttentionOperands, *, attributes: ForgettingAttributes) -> tuple[Array, ...]:
     """Y, Y_h and Y_c of an LSTM over [X, attention], where the attention of the step before is 0 at first.
 
     W [directions, 4 hidden, input + attention]; the memory M is [batch, steps, depth], of which `memory_seq_lens` counts.
     """
-    if QW is None or MW is None or V is None or M is None:
+    M, AW, X, W = attention.M, attention.AW, operands.X, operands.W
+    if attention.QW is None or attention.MW is None or attention.V is None or M is None:
         raise k.DefinitionError("QW, MW, V and M are needed: the weights of the attention, and what it attends to")
     width = X.shape[-1]
-    layer = layer_of(X, W[..., :width], R, B, sequence_lens, (initial_h, initial_c), 4, LSTM_ACTIVATIONS, {
-        "activation_alpha": activation_alpha, "activation_beta": activation_beta, "activations": activations, "clip": clip,
-        "direction": direction, "hidden_size": hidden_size, "layout": 0, "P": P,
-    })  # fmt: skip
-    memories = _memories(layer, QW, MW, V, M, memory_seq_lens, AW)
+    layer = layer_of(replace(operands, W=W[..., :width]), attributes, 4, LSTM_ACTIVATIONS)
+    memories = _memories(layer, attention)
     size = M.shape[2] if AW is None else AW.shape[2]
     check_sizes("W", W, (*W.shape[:2], width + size))
-    inner = lstm_steps(layer, P, input_forget)
+    inner = lstm_steps(layer, operands.P, attributes.input_forget)
     nothing = np.zeros((len(W), X.shape[1], size), layer.X.dtype)
     added = np.ascontiguousarray(W[:, :, width:].transpose(0, 2, 1)).astype(layer.X.dtype, copy=False)
     Y, (hidden, cell, _) = run_steps(
@@ -97,10 +110,11 @@ def _joined(inner: tuple[Array, Step], added: Array, attention: Callable[[Array]
     return bias, step
 
 
-def _memories(
-    layer: Layer, QW: Array, MW: Array, V: Array, M: Array, memory_seq_lens: Array | None, AW: Array | None
-) -> list[Memory]:
+def _memories(layer: Layer, attention: AttentionOperands) -> list[Memory]:
     """One for each direction. Raises DefinitionError where sizes do not fit together."""
+    QW, MW, V, M, AW = attention.QW, attention.MW, attention.V, attention.M, attention.AW
+    assert QW is not None and MW is not None and V is not None and M is not None
+    memory_seq_lens = attention.memory_seq_lens
     wide, directions, batch = layer.X.dtype, len(layer.W), layer.X.shape[1]
     if M.ndim != 3 or MW.ndim != 3 or (AW is not None and AW.ndim != 3):
         raise k.DefinitionError(f"M is {list(M.shape)} and MW {list(MW.shape)}; expected three axes of these and of AW")

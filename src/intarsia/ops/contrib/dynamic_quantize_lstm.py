@@ -6,7 +6,7 @@ has it. So the result is that of the quantised network, which a float LSTM of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,10 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.contrib.attn_lstm import ForgettingAttributes
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import host_op
-from intarsia.ops.nn.recurrent import LSTM_ACTIVATIONS, Activation, Layer, layer_of, run_lstm
+from intarsia.ops.nn.recurrent import LSTM_ACTIVATIONS, Activation, Layer, LSTMOperands, layer_of, run_lstm
 from intarsia.ops.tensor.quantize import dynamic_quantize_linear
 from intarsia.primitives import lang as k
 from intarsia.primitives.interpreter import Recipe
@@ -59,6 +61,16 @@ class QuantizedLayer(Layer):
         return QuantizedProduct(self.R[d].T, self.scales[1][d], (self.X.shape[1], self.hidden))
 
 
+@dataclass(frozen=True)
+class WeightQuantization(ParameterGroup):
+    """Scales and zero points of W and R, of each direction, or of each direction and column."""
+
+    W_scale: np.ndarray | None = None
+    W_zero_point: np.ndarray | None = None
+    R_scale: np.ndarray | None = None
+    R_zero_point: np.ndarray | None = None
+
+
 @host_op(
     "DynamicQuantizeLSTM",
     since=1,
@@ -67,30 +79,20 @@ class QuantizedLayer(Layer):
     reason="its weights, scales or zero points are known only at run time",
 )
 def dynamic_quantize_lstm(
-    X: np.ndarray, W: np.ndarray, R: np.ndarray, B: np.ndarray | None = None, sequence_lens: np.ndarray | None = None,
-    initial_h: np.ndarray | None = None, initial_c: np.ndarray | None = None, P: np.ndarray | None = None,
-    W_scale: np.ndarray | None = None, W_zero_point: np.ndarray | None = None, R_scale: np.ndarray | None = None,
-    R_zero_point: np.ndarray | None = None, *, activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None, activations: Sequence[str] | None = None, clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0,
-) -> tuple[np.ndarray, ...]:  # fmt: skip
+    operands: LSTMOperands, quantization: WeightQuantization, *, attributes: ForgettingAttributes
+) -> tuple[np.ndarray, ...]:
     """LSTM by W [directions, input, 4 hidden] and R [directions, hidden, 4 hidden], bytes with a scale and a zero point for
     each direction, or for each direction and column."""
-    if W_scale is None or W_zero_point is None or R_scale is None or R_zero_point is None:
+    q, W, R = quantization, operands.W, operands.R
+    if q.W_scale is None or q.W_zero_point is None or q.R_scale is None or q.R_zero_point is None:
         raise k.DefinitionError("DynamicQuantizeLSTM needs scales and zero points of W and R")
-    attributes = {
-        "activation_alpha": activation_alpha, "activation_beta": activation_beta, "activations": activations, "clip": clip,
-        "direction": direction, "hidden_size": hidden_size, "layout": 0, "P": P,
-    }  # fmt: skip
-    layer = layer_of(
-        X, centred(W, W_zero_point), centred(R, R_zero_point), B, sequence_lens, (initial_h, initial_c), 4, LSTM_ACTIVATIONS,
-        attributes,
-    )  # fmt: skip
+    whole = replace(operands, W=centred(W, q.W_zero_point), R=centred(R, q.R_zero_point))
+    layer = layer_of(whole, attributes, 4, LSTM_ACTIVATIONS)
     quantized = QuantizedLayer(
         layer.X, layer.W, layer.R, layer.bias, layer.lengths, layer.initial, layer.activations, layer.direction, layer.clip,
-        (W_scale.reshape(len(W), -1), R_scale.reshape(len(R), -1)),
+        (q.W_scale.reshape(len(W), -1), q.R_scale.reshape(len(R), -1)),
     )  # fmt: skip
-    Y, finals = run_lstm(quantized, P, input_forget)
+    Y, finals = run_lstm(quantized, operands.P, attributes.input_forget)
     return (Y, *finals)
 
 

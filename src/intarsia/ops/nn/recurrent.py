@@ -10,6 +10,7 @@ import numpy as np
 from intarsia.graph.dims import Dim, format_shape
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import host_op
 from intarsia.primitives import lang as k
 from intarsia.run_status import CURRENT_RUN, LENGTH_IS_OUT_OF_RANGE
@@ -145,11 +146,87 @@ def run_steps(layer: Layer, step_of: Callable[[int], tuple[Array, Step]]) -> tup
     return Y, finals
 
 
+@dataclass(frozen=True)
+class LayerOperands(ParameterGroup):
+    """Inputs of a recurrent layer."""
+
+    X: Array
+    W: Array
+    R: Array
+    B: Array | None = None
+    sequence_lens: Array | None = None
+    initial_h: Array | None = None
+
+    @property
+    def initial(self) -> tuple[Array | None, ...]:
+        """The first state of each kind."""
+        return (self.initial_h,)
+
+    @property
+    def peepholes(self) -> Array | None:
+        return None
+
+
+@dataclass(frozen=True)
+class LSTMOperands(LayerOperands):
+    """Inputs of an LSTM."""
+
+    initial_c: Array | None = None
+    P: Array | None = None
+
+    @property
+    def initial(self) -> tuple[Array | None, ...]:
+        return self.initial_h, self.initial_c
+
+    @property
+    def peepholes(self) -> Array | None:
+        return self.P
+
+
+@dataclass(frozen=True)
+class RecurrentAttributes(ParameterGroup):
+    """Attributes of every recurrent layer."""
+
+    activation_alpha: Sequence[float] | None = None
+    activation_beta: Sequence[float] | None = None
+    activations: Sequence[str] | None = None
+    clip: float | None = None
+    direction: str = "forward"
+    hidden_size: int | None = None
+
+
+@dataclass(frozen=True)
+class LaidOutAttributes(RecurrentAttributes):
+    """Those of ONNX's layers: with layout 1 the batch comes first."""
+
+    layout: int = 0
+    output_sequence: int = 0
+
+
+@dataclass(frozen=True)
+class LSTMAttributes(LaidOutAttributes):
+    """Those of LSTM; with input_forget 1 the forget gate is 1 less the input gate."""
+
+    input_forget: int = 0
+
+
+@dataclass(frozen=True)
+class GRUAttributes(LaidOutAttributes):
+    """Those of GRU; linear_before_reset says what the reset gate is applied to."""
+
+    linear_before_reset: int = 0
+
+
 def layer_of(
-    X: Array, W: Array, R: Array, B: Array | None, sequence_lens: Array | None, initial: Sequence[Array | None],
-    gates: int, default: Sequence[str], attributes: dict[str, Any],
-) -> Layer:  # fmt: skip
-    direction, layout = attributes["direction"], attributes["layout"]
+    operands: LayerOperands, attributes: RecurrentAttributes, gates: int, default: Sequence[str], layout: int = 0
+) -> Layer:
+    """A layer of so many gates, whose activations are `default` unless its attributes name others.
+
+    Raises:
+        DefinitionError: its sizes or attributes do not fit, or a sequence is longer than X.
+    """
+    X, W, R, B, sequence_lens = operands.X, operands.W, operands.R, operands.B, operands.sequence_lens
+    direction = attributes.direction
     if direction not in ("forward", "reverse", "bidirectional"):
         raise k.DefinitionError(f"direction is {direction!r}; expected forward, reverse or bidirectional")
     _check_axes(X.shape, W.shape, R.shape)
@@ -160,7 +237,7 @@ def layer_of(
             f"W is {list(W.shape)} and R is {list(R.shape)}; expected [{directions}, {gates * hidden}, ...] "
             f"for direction {direction}"
         )
-    check_attributes(attributes, hidden)
+    check_attributes(hidden, attributes.hidden_size, layout, attributes.clip)
     wide = np.float64 if X.dtype == np.float64 else np.float32
     x = X.astype(wide, copy=False)
     if layout:
@@ -169,9 +246,9 @@ def layer_of(
     check_sizes("W", W, (directions, gates * hidden, x.shape[2]))
     check_sizes("B", B, (directions, 2 * gates * hidden))
     check_sizes("sequence_lens", sequence_lens, (batch,))
-    check_sizes("P", attributes.get("P"), (directions, 3 * hidden))
+    check_sizes("P", operands.peepholes, (directions, 3 * hidden))
     states = []
-    for name, state in zip(("initial_h", "initial_c"), initial, strict=False):
+    for name, state in zip(("initial_h", "initial_c"), operands.initial, strict=False):
         check_sizes(name, state, (batch, directions, hidden) if layout else (directions, batch, hidden))
         if state is None:
             states.append(np.zeros((directions, batch, hidden), wide))
@@ -182,18 +259,17 @@ def layer_of(
     if ((lengths < 0) | (lengths > seq)).any():
         raise k.DefinitionError(LENGTH_IS_OUT_OF_RANGE)
     resolved = resolve_activations(
-        attributes["activations"], attributes["activation_alpha"], attributes["activation_beta"], default, directions
+        attributes.activations, attributes.activation_alpha, attributes.activation_beta, default, directions
     )
     functions = [[_activation(*spec) for spec in row] for row in resolved]
     return Layer(
         np.ascontiguousarray(x), W.astype(wide, copy=False), R.astype(wide, copy=False), bias, lengths, tuple(states),
-        functions, direction, attributes["clip"],
+        functions, direction, attributes.clip,
     )  # fmt: skip
 
 
-def check_attributes(attributes: dict[str, Any], hidden: int) -> None:
-    """Raise DefinitionError where hidden_size, layout or clip cannot be."""
-    size, layout, clip = attributes["hidden_size"], attributes["layout"], attributes["clip"]
+def check_attributes(hidden: int, size: int | None, layout: int, clip: float | None) -> None:
+    """Raise DefinitionError where the attributes hidden_size (`size`), layout or clip cannot be, of so many hidden units."""
     if size is not None and size != hidden:
         raise k.DefinitionError(f"hidden_size is {size}; R has {hidden} hidden units")
     if layout not in (0, 1):
@@ -239,16 +315,11 @@ def layer_types(states: int) -> Callable[..., tuple[TensorType, ...]]:
 
 
 @host_op("LSTM", since=(1, 7, 14, 22), infer=layer_types(2), reason=_REASON)
-def lstm(
-    X: Array, W: Array, R: Array, B: Array | None = None, sequence_lens: Array | None = None, initial_h: Array | None = None,
-    initial_c: Array | None = None, P: Array | None = None, *, activation_alpha: Sequence[float] | None = None,
-    activation_beta: Sequence[float] | None = None, activations: Sequence[str] | None = None, clip: float | None = None,
-    direction: str = "forward", hidden_size: int | None = None, input_forget: int = 0, layout: int = 0,
-    output_sequence: int = 0,
-) -> tuple[Array, ...]:  # fmt: skip
+def lstm(operands: LSTMOperands, *, attributes: LSTMAttributes) -> tuple[Array, ...]:
     """Gates in the order i, o, f, c; returns Y, Y_h, Y_c."""
-    layer = layer_of(X, W, R, B, sequence_lens, (initial_h, initial_c), 4, LSTM_ACTIVATIONS, locals())
-    return _results(*run_lstm(layer, P, input_forget), layout, X.dtype)
+    layer = layer_of(operands, attributes, 4, LSTM_ACTIVATIONS, attributes.layout)
+    Y, finals = run_lstm(layer, operands.P, attributes.input_forget)
+    return _results(Y, finals, attributes.layout, operands.X.dtype)
 
 
 def run_lstm(layer: Layer, P: Array | None, input_forget: int) -> tuple[Array, tuple[Array, ...]]:
@@ -281,15 +352,10 @@ def lstm_steps(layer: Layer, P: Array | None, input_forget: int) -> Callable[[in
 
 
 @host_op("GRU", since=(1, 3, 7, 14, 22), infer=layer_types(1), reason=_REASON)
-def gru(
-    X: Array, W: Array, R: Array, B: Array | None = None, sequence_lens: Array | None = None, initial_h: Array | None = None, *,
-    activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str] | None = None, clip: float | None = None, direction: str = "forward",
-    hidden_size: int | None = None, layout: int = 0, linear_before_reset: int = 0, output_sequence: int = 0,
-) -> tuple[Array, ...]:  # fmt: skip
+def gru(operands: LayerOperands, *, attributes: GRUAttributes) -> tuple[Array, ...]:
     """Gates in the order z, r, h; returns Y, Y_h."""
-    layer = layer_of(X, W, R, B, sequence_lens, (initial_h,), 3, ("Sigmoid", "Tanh"), locals())
-    n = layer.hidden
+    layer = layer_of(operands, attributes, 3, ("Sigmoid", "Tanh"), attributes.layout)
+    n, linear_before_reset = layer.hidden, attributes.linear_before_reset
 
     def step_of(d: int) -> tuple[Array, Step]:
         f, g = layer.activations[d]
@@ -314,18 +380,13 @@ def gru(
         return bias, step
 
     Y, finals = run_steps(layer, step_of)
-    return _results(Y, finals, layout, X.dtype)
+    return _results(Y, finals, attributes.layout, operands.X.dtype)
 
 
 @host_op("RNN", since=(1, 7, 14, 22), infer=layer_types(1), reason=_REASON)
-def rnn(
-    X: Array, W: Array, R: Array, B: Array | None = None, sequence_lens: Array | None = None, initial_h: Array | None = None, *,
-    activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None,
-    activations: Sequence[str] | None = None, clip: float | None = None, direction: str = "forward",
-    hidden_size: int | None = None, layout: int = 0, output_sequence: int = 0,
-) -> tuple[Array, ...]:  # fmt: skip
+def rnn(operands: LayerOperands, *, attributes: LaidOutAttributes) -> tuple[Array, ...]:
     """Ht = f(Xt W^T + Ht-1 R^T + bias); returns Y, Y_h."""
-    layer = layer_of(X, W, R, B, sequence_lens, (initial_h,), 1, ("Tanh",), locals())
+    layer = layer_of(operands, attributes, 1, ("Tanh",), attributes.layout)
     n = layer.hidden
 
     def step_of(d: int) -> tuple[Array, Step]:
@@ -338,4 +399,4 @@ def rnn(
         return layer.bias[d, :n] + layer.bias[d, n:], step
 
     Y, finals = run_steps(layer, step_of)
-    return _results(Y, finals, layout, X.dtype)
+    return _results(Y, finals, attributes.layout, operands.X.dtype)

@@ -84,7 +84,7 @@ def _layer(scope: Scope, node: Node, gates: int, default: Sequence[str]) -> Laye
     directions = 2 if a["direction"] == "bidirectional" else 1
     x = k.cast(k.transpose(x, (1, 0, 2)) if a["layout"] else x, wide)
     hidden, batch = number_of(recurrent.shape[2]), number_of(x.shape[1])
-    check_attributes(a, hidden)
+    check_attributes(hidden, a["hidden_size"], a["layout"], a["clip"])
     wanted = {"W": (directions, gates * hidden, x.shape[2]), "R": (directions, gates * hidden, hidden),
               "B": (directions, 2 * gates * hidden), "sequence_lens": (batch,)}  # fmt: skip
     for (what, shape), given in zip(wanted.items(), (weights, recurrent, bias, lengths), strict=True):
