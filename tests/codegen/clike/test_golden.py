@@ -64,7 +64,7 @@ def few_bits(rows: int) -> k.Tensor:
     """A product by weights of four bits, in blocks of 32 with a zero point."""
     a, b = k.input("a", F, (rows, 128)), k.input("b", DType.UINT8, (72, 4, 16))
     scales, zeros = k.input("s", F, (72, 4)), k.input("z", DType.UINT8, (72, 2))
-    return matmul_n_bits(a, b, scales, zeros, K=128, N=72, block_size=32)
+    return flat(matmul_n_bits)(a, b, scales, zeros, K=128, N=72, block_size=32)
 
 
 def bytes_times_bytes() -> k.Tensor:

@@ -12,6 +12,7 @@ from intarsia.codegen.clike import GPU, PROCESSOR, Cuda, Cut, Tuning, Wgsl, nbit
 from intarsia.device.gpu import Gpu
 from intarsia.graph.dtypes import DType
 from intarsia.ops.contrib.embedding_and_blocks import gather_block_quantized, matmul_n_bits
+from intarsia.ops.framework.parameter_groups import flat
 from intarsia.ops.tensor.quantize import dequantize_linear
 from intarsia.primitives import lang as k
 from intarsia.providers.gpu.plan import Plan
@@ -82,7 +83,7 @@ def test_matmul_n_bits(gpu: Gpu, name: str, rows: int, tuning: str) -> None:
     operands = [x for x in given if x is not None]
     places = iter(range(len(operands)))
     leaves = [None if x is None else k.input(next(places), DType.of(x.dtype), x.shape) for x in given]
-    root = matmul_n_bits(*leaves, K=depth, N=columns, bits=bits, block_size=block)  # type: ignore[arg-type]
+    root = flat(matmul_n_bits)(*leaves, K=depth, N=columns, bits=bits, block_size=block)  # type: ignore[arg-type]
 
     numbers = unpacked(b, bits).reshape(columns, -1)[:, :depth].astype(np.float64)
     of = np.arange(depth) // block if groups is None else groups
@@ -98,7 +99,7 @@ def test_matmul_n_bits(gpu: Gpu, name: str, rows: int, tuning: str) -> None:
 def test_what_stands_behind_is_computed_along(gpu: Gpu) -> None:
     a, b, scales, addend = floats(4, 64), bytes_of(48, 2, 16), floats(48, 2), floats(4, 48)
     leaves = [k.input(i, DType.of(x.dtype), x.shape) for i, x in enumerate((a, b, scales, addend))]
-    root = k.maximum(matmul_n_bits(*leaves[:3], K=64, N=48, block_size=32) + leaves[3], 0.0)
+    root = k.maximum(flat(matmul_n_bits)(*leaves[:3], K=64, N=48, block_size=32) + leaves[3], 0.0)
     found, plan = run(gpu, root, [a, b, scales, addend], gpu.dialect.tuning)
     weights = (unpacked(b, 4).reshape(48, 64) - 8) * np.repeat(scales, 32, 1)
     close(found, np.maximum(a @ weights.T + addend, 0))
@@ -108,7 +109,7 @@ def test_what_stands_behind_is_computed_along(gpu: Gpu) -> None:
 def test_half_precision(gpu: Gpu) -> None:
     a, b, scales = floats(3, 64).astype(np.float16), bytes_of(24, 2, 16), floats(24, 2).astype(np.float16)
     leaves = [k.input(i, DType.of(x.dtype), x.shape) for i, x in enumerate((a, b, scales))]
-    found, _ = run(gpu, matmul_n_bits(*leaves, K=64, N=24, block_size=32), [a, b, scales], GPU)
+    found, _ = run(gpu, flat(matmul_n_bits)(*leaves, K=64, N=24, block_size=32), [a, b, scales], GPU)
     weights = (unpacked(b, 4).reshape(24, 64) - 8) * np.repeat(scales.astype(np.float64), 32, 1)
     np.testing.assert_allclose(found.astype(np.float64), a @ weights.T, rtol=2e-3, atol=2e-2)
 
@@ -144,7 +145,7 @@ def test_weights_on_the_left(gpu: Gpu) -> None:
 def test_a_table_is_unpacked_row_by_row(gpu: Gpu) -> None:
     data, indices, scales = bytes_of(200, 32), np.array([3, 199, 0]), floats(200, 2)
     leaves = [k.input(i, DType.of(x.dtype), x.shape) for i, x in enumerate((data, indices, scales))]
-    found, plan = run(gpu, gather_block_quantized(*leaves, block_size=32), [data, indices, scales], gpu.dialect.tuning)
+    found, plan = run(gpu, flat(gather_block_quantized)(*leaves, block_size=32), [data, indices, scales], gpu.dialect.tuning)
     wide = (unpacked(data, 4) - 8) * np.repeat(scales.astype(np.float64), 32, 1)
     close(found, wide[indices])
     has_no_copy(plan, 200 * 64)
@@ -168,7 +169,7 @@ def test_a_device_with_few_bindings_stores_what_it_must() -> None:
         )
     ]  # fmt: skip
     cut = Cut(dialect)
-    cut.store(cut.settle(matmul_n_bits(*leaves, K=64, N=32, block_size=32)), "y")
+    cut.store(cut.settle(flat(matmul_n_bits)(*leaves, K=64, N=32, block_size=32)), "y")
     assert all(len(job.reads) + len(job.writes) + 2 <= dialect.limits.buffers for job in cut.jobs)
 
 
@@ -183,7 +184,7 @@ def test_no_library_is_asked(rows: int) -> None:
     cut = Cut(Cuda(), libraries=Asked())  # type: ignore[arg-type]
     a, s = k.input("a", DType.FLOAT, (rows, 4096)), k.input("s", DType.FLOAT, (4096, 128))
     b = k.input("b", DType.UINT8, (4096, 128, 16))
-    cut.store(cut.settle(matmul_n_bits(a, b, s, K=4096, N=4096, block_size=32)), "y")
+    cut.store(cut.settle(flat(matmul_n_bits)(a, b, s, K=4096, N=4096, block_size=32)), "y")
     (job,) = [j for j in cut.jobs if j.choice is not None]
     assert (job.choice.code, job.choice.reason) == ("library-shape", nbits_matmul.NO_LIBRARY)
     assert sum(np.prod(shape) for name, (_, shape) in cut.stored.items()) < 1 << 21

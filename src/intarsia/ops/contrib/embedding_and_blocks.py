@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from intarsia.graph.dims import Dim, floordiv
 from intarsia.graph.dtypes import DType
+from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.arithmetic.matmul import matrix_product
 from intarsia.ops.framework.operands import normal_axis, widened
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext, op
 from intarsia.ops.tensor.quantize import dequantize_linear
 from intarsia.primitives import lang as k
@@ -14,14 +16,33 @@ DOMAIN = "com.microsoft"
 Tensor = k.Tensor
 
 
+@dataclass(frozen=True)
+class EmbeddingTables(ParameterGroup):
+    """Rows of words, positions and segments, [.., width], and the factor and bias of the norm of their sum, [width]."""
+
+    word_embedding: Tensor | None = None
+    position_embedding: Tensor | None = None
+    segment_embedding: Tensor | None = None
+    gamma: Tensor | None = None
+    beta: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class EmbedAttributes(ParameterGroup):
+    """The norm's epsilon; `mask_index_type` changes nothing."""
+
+    epsilon: float = 1e-12
+    mask_index_type: int = 0
+
+
 @op("EmbedLayerNormalization", since=1, domain=DOMAIN)
 def embed_layer_normalization(
-    input_ids: Tensor, segment_ids: Tensor | None = None, word_embedding: Tensor | None = None,
-    position_embedding: Tensor | None = None, segment_embedding: Tensor | None = None, gamma: Tensor | None = None,
-    beta: Tensor | None = None, mask: Tensor | None = None, position_ids: Tensor | None = None, *,
-    epsilon: float = 1e-12, mask_index_type: int = 0, node: NodeContext,
+    input_ids: Tensor, segment_ids: Tensor | None, tables: EmbeddingTables, mask: Tensor | None = None,
+    position_ids: Tensor | None = None, *, attributes: EmbedAttributes, node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Word, position and segment embeddings added and normalised; the number of words not masked; the sum."""
+    word_embedding, position_embedding = tables.word_embedding, tables.position_embedding
+    segment_embedding, gamma, beta = tables.segment_embedding, tables.gamma, tables.beta
     if word_embedding is None or position_embedding is None or gamma is None or beta is None:
         raise k.DefinitionError("EmbedLayerNormalization needs word_embedding, position_embedding, gamma and beta")
     batch, steps = input_ids.shape
@@ -30,7 +51,7 @@ def embed_layer_normalization(
     if segment_ids is not None and segment_embedding is not None:
         total = total + widened(k.take(segment_embedding, segment_ids, 0))
     centred = total - k.reduce_mean(total, [2], keepdims=True)
-    spread = k.sqrt(k.reduce_mean(centred * centred, [2], keepdims=True) + epsilon)
+    spread = k.sqrt(k.reduce_mean(centred * centred, [2], keepdims=True) + attributes.epsilon)
     out = centred / spread * widened(gamma) + widened(beta)
     count = k.full((batch,), 0, DType.INT32)
     if mask is not None:
@@ -40,18 +61,32 @@ def embed_layer_normalization(
     return k.cast(out, kind), count if node.outputs > 1 else None, k.cast(total, kind) if wanted_sum else None
 
 
+@dataclass(frozen=True)
+class NBitsAttributes(ParameterGroup):
+    """Sizes of the weights [N, K], and how their numbers are stored."""
+
+    K: int
+    N: int
+    block_size: int
+    accuracy_level: int = 0
+    bits: int = 4
+    weight_prepacked: int = 0
+
+
 @op("MatMulNBits", since=1, domain=DOMAIN)
 def matmul_n_bits(
     A: Tensor, B: Tensor, scales: Tensor, zero_points: Tensor | None = None, g_idx: Tensor | None = None,
-    bias: Tensor | None = None, *, K: int, N: int, accuracy_level: int = 0, bits: int = 4, block_size: int,
-    weight_prepacked: int = 0,
+    bias: Tensor | None = None, *, attributes: NBitsAttributes,
 ) -> Tensor:  # fmt: skip
     """A [.., K] or [K] times the transpose of B, whose rows are blocks of `block_size` numbers of `bits` bits.
 
     `g_idx` [K]: which block's scale and zero point each of the K numbers of a row has, instead of its own block's.
     """
-    if weight_prepacked:
-        raise k.DefinitionError(f"weight_prepacked is {weight_prepacked}; a layout of another runtime cannot be read")
+    K, N, bits, block_size = attributes.K, attributes.N, attributes.bits, attributes.block_size
+    if attributes.weight_prepacked:
+        raise k.DefinitionError(
+            f"weight_prepacked is {attributes.weight_prepacked}; a layout of another runtime cannot be read"
+        )
     blocks = -(-K // block_size)
     numbers = k.cast(k.reshape(unpack(B, bits), (N, blocks, block_size)), DType.FLOAT)
     factors = k.reshape(widened(scales), (N, blocks, 1))
@@ -99,13 +134,23 @@ def unpack(x: Tensor, bits: int) -> Tensor:
     return k.reshape(split, (*x.shape[:-1], x.shape[-1] * each))
 
 
+@dataclass(frozen=True)
+class BlockTableAttributes(ParameterGroup):
+    """How a table's numbers are stored, along which axis their blocks lie, and along which rows are gathered."""
+
+    bits: int = 4
+    block_size: int = 128
+    gather_axis: int = 0
+    quantize_axis: int = 1
+
+
 @op("GatherBlockQuantized", since=1, domain=DOMAIN)
 def gather_block_quantized(
-    data: Tensor, indices: Tensor, scales: Tensor, zero_points: Tensor | None = None, *, bits: int = 4, block_size: int = 128,
-    gather_axis: int = 0, quantize_axis: int = 1,
-) -> Tensor:  # fmt: skip
+    data: Tensor, indices: Tensor, scales: Tensor, zero_points: Tensor | None = None, *, attributes: BlockTableAttributes
+) -> Tensor:
     """Rows of a block-quantised table, dequantised after they are gathered."""
-    axis, blocked = normal_axis(gather_axis, data.rank), normal_axis(quantize_axis, data.rank)
+    bits = attributes.bits
+    axis, blocked = (normal_axis(a, data.rank) for a in (attributes.gather_axis, attributes.quantize_axis))
     if axis == blocked:
         raise k.DefinitionError(f"gather_axis and quantize_axis are both {axis}; they have to differ")
     where = k.wrap_indices(indices, data.shape[axis])
@@ -122,7 +167,7 @@ def gather_block_quantized(
         else:
             entries: Dim = factors.shape[-1]
             zeros = k.strided_slice(unpack(zeros, bits), (0,) * zeros.rank, (1,) * zeros.rank, (*zeros.shape[:-1], entries))
-    size = block_size or floordiv(x.shape[moved], factors.shape[moved])
+    size = attributes.block_size or floordiv(x.shape[moved], factors.shape[moved])
     if not isinstance(size, int):
         raise k.SymbolicValueError("block_size 0 needs known sizes of data and scales")
     return dequantize_linear(x, factors, zeros, axis=moved, block_size=size)

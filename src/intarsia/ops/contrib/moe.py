@@ -19,6 +19,7 @@ from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.contrib.embedding_and_blocks import unpack
 from intarsia.ops.framework.operands import OMITTED
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import host_op
 from intarsia.ops.nn.activation import gelu_tanh_of
 from intarsia.primitives import lang as k
@@ -338,22 +339,53 @@ def _register(define: Callable[..., Mixture]) -> None:
     host_op(name, 1, domain=DOMAIN, infer=_same_type, reason=_REASON, primitives=in_primitives)(by_expert)
 
 
-def moe(
-    input: Any, router_probs: Any, fc1_experts_weights: Any, fc1_experts_bias: Any = None, fc2_experts_weights: Any = OMITTED,
-    fc2_experts_bias: Any = None, fc3_experts_weights: Any = None, fc3_experts_bias: Any = None, *,
-    activation_alpha: float = 1.0, activation_beta: float = 0.0, activation_type: str = "relu", k: int = 1,
-    normalize_routing_weights: int = 0, swiglu_fusion: int = 0, swiglu_limit: float | None = None,
-    swiglu_limit_after_activation: int = 0, use_sparse_mixer: int = 0,
-) -> Mixture:  # fmt: skip
-    """input [tokens, width] or [batch, sequence, width]; experts' matrices are [experts, out, in]."""
-    _needed(fc2_experts_weights=fc2_experts_weights)
-    activation = Activation(
-        activation_type, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit, bool(swiglu_limit_after_activation)
-    )
-    routing = Routing(k, bool(normalize_routing_weights), bool(use_sparse_mixer))
-    third = None if fc3_experts_weights is None else Layer(fc3_experts_weights, fc3_experts_bias)
-    layers = (Layer(fc1_experts_weights, fc1_experts_bias), Layer(fc2_experts_weights, fc2_experts_bias), third)
-    return Mixture(input, router_probs, None, routing, layers, activation)
+@dataclass(frozen=True)
+class ExpertLayers(ParameterGroup):
+    """Matrices [experts, out, in] and biases [experts, out] of the experts' layers."""
+
+    fc1_experts_weights: Any
+    fc1_experts_bias: Any = None
+    fc2_experts_weights: Any = OMITTED
+    fc2_experts_bias: Any = None
+    fc3_experts_weights: Any = None
+    fc3_experts_bias: Any = None
+
+
+@dataclass(frozen=True)
+class MixtureAttributes(ParameterGroup):
+    """Which experts a token goes to, and what is between their layers."""
+
+    activation_alpha: float = 1.0
+    activation_beta: float = 0.0
+    activation_type: str = "relu"
+    k: int = 1
+    normalize_routing_weights: int = 0
+    swiglu_fusion: int = 0
+    swiglu_limit: float | None = None
+    swiglu_limit_after_activation: int = 0
+    use_sparse_mixer: int = 0
+
+    @property
+    def activation(self) -> Activation:
+        return Activation(
+            self.activation_type, self.swiglu_fusion, self.activation_alpha, self.activation_beta, self.swiglu_limit,
+            bool(self.swiglu_limit_after_activation),
+        )  # fmt: skip
+
+    @property
+    def routing(self) -> Routing:
+        return Routing(self.k, bool(self.normalize_routing_weights), bool(self.use_sparse_mixer))
+
+
+def moe(input: Any, router_probs: Any, experts: ExpertLayers, *, attributes: MixtureAttributes) -> Mixture:
+    """input [tokens, width] or [batch, sequence, width]."""
+    _needed(fc2_experts_weights=experts.fc2_experts_weights)
+    third = None
+    if experts.fc3_experts_weights is not None:
+        third = Layer(experts.fc3_experts_weights, experts.fc3_experts_bias)
+    first = Layer(experts.fc1_experts_weights, experts.fc1_experts_bias)
+    second = Layer(experts.fc2_experts_weights, experts.fc2_experts_bias)
+    return Mixture(input, router_probs, None, attributes.routing, (first, second, third), attributes.activation)
 
 
 def _needed(**inputs: Any) -> None:
@@ -362,43 +394,74 @@ def _needed(**inputs: Any) -> None:
             raise k.DefinitionError(f"required input {name!r} is missing")
 
 
+@dataclass(frozen=True)
+class QuantizedExpertLayers(ParameterGroup):
+    """Those of `ExpertLayers` in few bits, with a scale and a zero point for each block of a row."""
+
+    fc1_experts_weights: Any
+    fc1_scales: Any = None
+    fc1_experts_bias: Any = None
+    fc2_experts_weights: Any = OMITTED
+    fc2_scales: Any = None
+    fc2_experts_bias: Any = None
+    fc3_experts_weights: Any = None
+    fc3_scales: Any = None
+    fc3_experts_bias: Any = None
+    fc1_zero_points: Any = None
+    fc2_zero_points: Any = None
+    fc3_zero_points: Any = None
+
+
+@dataclass(frozen=True)
+class WholeScales(ParameterGroup):
+    """Scales of whole matrices, and of activations, which keep their digits, so that theirs play no part."""
+
+    fc1_global_scale: Any = None
+    fc2_global_scale: Any = None
+    fc1_act_scale: Any = None
+    fc2_act_scale: Any = None
+    fc1_act_block_scale: Any = None
+    fc2_act_block_scale: Any = None
+
+
+@dataclass(frozen=True)
+class QuantizedMixtureAttributes(MixtureAttributes):
+    """Those of a mixture, and how its weights are stored."""
+
+    accuracy_level: int = 0
+    block_size: int | None = None
+    expert_weight_bits: int = 4
+    fc1_expert_weight_bits: int | None = None
+    fc2_expert_weight_bits: int | None = None
+    fc3_expert_weight_bits: int | None = None
+    quant_type: str = "int"
+    weights_prepacked: int = -1
+
+    def storage(self, bits: int | None) -> Storage:
+        """How a layer is stored, `bits` given for it alone or None."""
+        return Storage(self.quant_type, bits or self.expert_weight_bits, self.block_size or 0)
+
+
 def qmoe(
-    input: Any, router_probs: Any, fc1_experts_weights: Any, fc1_scales: Any = None,
-    fc1_experts_bias: Any = None, fc2_experts_weights: Any = OMITTED, fc2_scales: Any = None,
-    fc2_experts_bias: Any = None, fc3_experts_weights: Any = None, fc3_scales: Any = None,
-    fc3_experts_bias: Any = None, fc1_zero_points: Any = None, fc2_zero_points: Any = None,
-    fc3_zero_points: Any = None, router_weights: Any = None, fc1_global_scale: Any = None,
-    fc2_global_scale: Any = None, fc1_act_scale: Any = None, fc2_act_scale: Any = None,
-    fc1_act_block_scale: Any = None, fc2_act_block_scale: Any = None, *, accuracy_level: int = 0,
-    activation_alpha: float = 1.0, activation_beta: float = 0.0, activation_type: str = "relu", block_size: int | None = None,
-    expert_weight_bits: int = 4, fc1_expert_weight_bits: int | None = None, fc2_expert_weight_bits: int | None = None,
-    fc3_expert_weight_bits: int | None = None, k: int = 1, normalize_routing_weights: int = 0, quant_type: str = "int",
-    swiglu_fusion: int = 0, swiglu_limit: float | None = None, swiglu_limit_after_activation: int = 0,
-    use_sparse_mixer: int = 0, weights_prepacked: int = -1,
+    input: Any, router_probs: Any, experts: QuantizedExpertLayers, router_weights: Any | None, whole: WholeScales, *,
+    attributes: QuantizedMixtureAttributes,
 ) -> Mixture:  # fmt: skip
-    """MoE with quantised weights; activations keep their digits, so that scales of activations play no part."""
-    _needed(fc2_experts_weights=fc2_experts_weights)
-    _check_storage(quant_type, weights_prepacked, fc1_expert_weight_bits or expert_weight_bits)
-    activation = Activation(
-        activation_type, swiglu_fusion, activation_alpha, activation_beta, swiglu_limit, bool(swiglu_limit_after_activation)
-    )
-    routing = Routing(k, bool(normalize_routing_weights), bool(use_sparse_mixer))
-
-    def layer(values: Any, scales: Any, bias: Any, zeros: Any, whole: Any, bits: int | None) -> Layer:
-        storage = Storage(quant_type, bits or expert_weight_bits, block_size or 0)
-        return Layer(values, bias, storage, scales, zeros, whole)
-
+    """MoE with quantised weights."""
+    a, e = attributes, experts
+    _needed(fc2_experts_weights=e.fc2_experts_weights)
+    _check_storage(a.quant_type, a.weights_prepacked, a.fc1_expert_weight_bits or a.expert_weight_bits)
+    storage = [a.storage(bits) for bits in (a.fc1_expert_weight_bits, a.fc2_expert_weight_bits, a.fc3_expert_weight_bits)]
     third = None
-    if fc3_experts_weights is not None:
-        third = layer(
-            fc3_experts_weights, fc3_scales, fc3_experts_bias, fc3_zero_points, fc1_global_scale, fc3_expert_weight_bits
+    if e.fc3_experts_weights is not None:
+        third = Layer(
+            e.fc3_experts_weights, e.fc3_experts_bias, storage[2], e.fc3_scales, e.fc3_zero_points, whole.fc1_global_scale
         )
     layers = (
-        layer(fc1_experts_weights, fc1_scales, fc1_experts_bias, fc1_zero_points, fc1_global_scale, fc1_expert_weight_bits),
-        layer(fc2_experts_weights, fc2_scales, fc2_experts_bias, fc2_zero_points, fc2_global_scale, fc2_expert_weight_bits),
+        Layer(e.fc1_experts_weights, e.fc1_experts_bias, storage[0], e.fc1_scales, e.fc1_zero_points, whole.fc1_global_scale),
+        Layer(e.fc2_experts_weights, e.fc2_experts_bias, storage[1], e.fc2_scales, e.fc2_zero_points, whole.fc2_global_scale),
         third,
     )
-    return Mixture(input, router_probs, router_weights, routing, layers, activation)
+    return Mixture(input, router_probs, router_weights, a.routing, layers, a.activation)
 
 
 def _check_storage(kind: str, prepacked: int, bits: int) -> None:

@@ -11,10 +11,12 @@ import numpy as np
 from intarsia.graph.dims import Dim, floordiv, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
+from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.operands import dim, widened
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext, host_op, op
 from intarsia.ops.nn.activation import softplus_of
-from intarsia.ops.nn.attention import check_linear_attention, merge_heads, rotate, split_heads
+from intarsia.ops.nn.attention import LinearAttentionAttributes, check_linear_attention, merge_heads, rotate, split_heads
 from intarsia.ops.nn.resize import number
 from intarsia.primitives import lang as k
 
@@ -48,10 +50,19 @@ def relative_position_bias(
     return k.expand_dims(k.take(table, bucket, 1), [0])
 
 
+@dataclass(frozen=True)
+class GateWeights(ParameterGroup):
+    """Matrix and bias of the gates, and a factor for each head."""
+
+    weight: Tensor
+    bias: Tensor
+    eco_a: Tensor
+
+
 @op("GatedRelativePositionBias", 1, domain=DOMAIN)
 def gated_relative_position_bias(
-    query_layer: Tensor, query_bias: Tensor, rel_pos: Tensor, weight: Tensor, bias: Tensor, eco_a: Tensor,
-    token_offset: Tensor | None = None, *, num_heads: int,
+    query_layer: Tensor, query_bias: Tensor, rel_pos: Tensor, gates: GateWeights, token_offset: Tensor | None = None, *,
+    num_heads: int,
 ) -> Tensor:  # fmt: skip
     """rel_pos times a gate per head and query: u (r eco_a - 1) + 2 for sigmoids u and r of the query's projection."""
     x = widened(query_layer) + widened(query_bias)
@@ -65,12 +76,12 @@ def gated_relative_position_bias(
     batch, steps, width = x.shape
     size = floordiv(width, num_heads)
     heads = k.transpose(k.reshape(x, (batch, steps, num_heads, size)), (0, 2, 1, 3))
-    inner = weight.shape[1]
-    projected = k.dot(heads, widened(weight)) + widened(bias)
+    inner = gates.weight.shape[1]
+    projected = k.dot(heads, widened(gates.weight)) + widened(gates.bias)
     halves = k.reduce_sum(k.reshape(projected, (batch, num_heads, steps, 2, floordiv(inner, 2))), [4])
-    gates = k.sigmoid(halves)
-    u, r = (k.strided_slice(gates, (0, 0, 0, at), (1,) * 4, (batch, num_heads, steps, 1)) for at in (0, 1))
-    gate = u * (r * k.reshape(widened(eco_a), (1, num_heads, 1, 1)) - 1.0) + 2.0
+    opened = k.sigmoid(halves)
+    u, r = (k.strided_slice(opened, (0, 0, 0, at), (1,) * 4, (batch, num_heads, steps, 1)) for at in (0, 1))
+    gate = u * (r * k.reshape(widened(gates.eco_a), (1, num_heads, 1, 1)) - 1.0) + 2.0
     return k.cast(gate * widened(rel_pos), query_layer.dtype)
 
 
@@ -81,16 +92,28 @@ def gemma_rotary_embedding(emb: Tensor, q: Tensor, q_rot: Tensor, k_: Tensor, k_
     return q * cos + q_rot * sin, k_ * cos + k_rot * sin
 
 
+@dataclass(frozen=True)
+class MRotaryAttributes(ParameterGroup):
+    """How a rotation reads its input, and which angles turn by which position. `is_packed_batching` counts for nothing, as in
+    onnxruntime's kernels."""
+
+    mrope_section: Sequence[int]
+    interleaved: int = 0
+    is_packed_batching: int = 0
+    mrope_layout: int = 0
+    num_heads: int = 0
+    rotary_embedding_dim: int = 0
+    scale: float = 1.0
+
+
 @op("MRotaryEmbedding", 1, domain=DOMAIN)
 def m_rotary_embedding(
-    input: Tensor, position_ids: Tensor, cos_cache: Tensor, sin_cache: Tensor, *, interleaved: int = 0,
-    is_packed_batching: int = 0, mrope_layout: int = 0, mrope_section: Sequence[int], num_heads: int = 0,
-    rotary_embedding_dim: int = 0, scale: float = 1.0,
-) -> Tensor:  # fmt: skip
+    input: Tensor, position_ids: Tensor, cos_cache: Tensor, sin_cache: Tensor, *, attributes: MRotaryAttributes
+) -> Tensor:
     """RotaryEmbedding by positions in time, height and width [3, batch, sequence], each for its sections of the angles, times
-    `scale`. `is_packed_batching` counts for nothing, as in onnxruntime's kernels."""
-    half = cos_cache.shape[1]
-    sections = [int(n) for n in mrope_section]
+    `scale`."""
+    half, mrope_layout, scale = cos_cache.shape[1], attributes.mrope_layout, attributes.scale
+    sections = [int(n) for n in attributes.mrope_section]
     if len(sections) != 3 or min(sections) < 0 or (sum(sections) != half if isinstance(half, int) else sum(sections) > _WIDEST):
         raise k.DefinitionError(f"mrope_section is {sections}; expected three sizes that add up to {half}")
     if mrope_layout not in (0, 1):
@@ -107,8 +130,8 @@ def m_rotary_embedding(
         cos, sin = (widened(t) * scale for t in (cos, sin))
     x = input
     if input.rank == 3:
-        x = split_heads(input, num_heads or floordiv(input.shape[2], half * 2))
-    out = rotate(x, cos, sin, bool(interleaved), rotary_embedding_dim)
+        x = split_heads(input, attributes.num_heads or floordiv(input.shape[2], half * 2))
+    out = rotate(x, cos, sin, bool(attributes.interleaved), attributes.rotary_embedding_dim)
     return merge_heads(out) if input.rank == 3 else out
 
 
@@ -123,26 +146,34 @@ def _streams(sections: Sequence[int], layout: int) -> list[int]:
     return chosen
 
 
+@dataclass(frozen=True)
+class EngramNorms(ParameterGroup):
+    """Factors of the norms of keys, of queries, and of what goes on to a convolution."""
+
+    key_norm_scale: Tensor
+    query_norm_scale: Tensor
+    conv_norm_scale: Tensor | None = None
+
+
 @op("EngramGate", 1, domain=DOMAIN)
 def engram_gate(
-    key: Tensor, query: Tensor, value: Tensor, key_norm_scale: Tensor, query_norm_scale: Tensor,
-    conv_norm_scale: Tensor | None = None, *, epsilon: float = 1e-5, node: NodeContext,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    key: Tensor, query: Tensor, value: Tensor, norms: EngramNorms, *, epsilon: float = 1e-5, node: NodeContext
+) -> tuple[Tensor, Tensor | None]:
     """value times sigmoid(sign(d) sqrt(max(|d|, 1e-6))), d being the scaled product of normalised keys and queries."""
     if key.rank != 4 or value.rank != 3:
         raise k.DefinitionError(
             f"key is {key!r} and value {value!r}; expected [batch, steps, copies, width] and [batch, steps, width]"
         )
     width = k.cast(number(key.shape[3]), DType.FLOAT)
-    left, right = (_normalised(x, s, epsilon) for x, s in ((key, key_norm_scale), (query, query_norm_scale)))
+    left, right = (_normalised(x, s, epsilon) for x, s in ((key, norms.key_norm_scale), (query, norms.query_norm_scale)))
     product_ = k.reduce_sum(left * right, [3], keepdims=True) / k.sqrt(width)
     gate = k.sigmoid(k.unary("sign", product_) * k.sqrt(k.maximum(k.absolute(product_), 1e-6)))
     gated = gate * k.expand_dims(widened(value), [2])
     if node.outputs < 2 or not node.wanted[1]:
         return k.cast(gated, key.dtype), None
-    if conv_norm_scale is None:
+    if norms.conv_norm_scale is None:
         raise k.DefinitionError("the output gated_value_normed needs the input conv_norm_scale")
-    return k.cast(gated, key.dtype), k.cast(_normalised(gated, conv_norm_scale, epsilon), key.dtype)
+    return k.cast(gated, key.dtype), k.cast(_normalised(gated, norms.conv_norm_scale, epsilon), key.dtype)
 
 
 def _normalised(x: Tensor, scale: Tensor, epsilon: float) -> Tensor:
@@ -210,12 +241,32 @@ def linear_attention_gate(
     return k.cast(decay, a.dtype), beta
 
 
+@dataclass(frozen=True)
+class CausalConvAttributes(ParameterGroup):
+    """What the convolution does, which channels it reads, and how its state is laid out."""
+
+    activation: str = "none"
+    channels_last: int = 0
+    dilation: int = 1
+    input_channel_offset: int = 0
+    input_channels: int = 0
+    ndim: int = 1
+    state_channels_last: int = -1
+    state_length: int = 0
+    state_update_capacity: int = 0
+    state_window: int = 0
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether it has what goes with channels-last inputs of rank 3 alone."""
+        channels = self.input_channel_offset or self.input_channels
+        return bool(channels or self.state_length or self.state_update_capacity or self.state_channels_last >= 0)
+
+
 @op("CausalConvWithState", 1, domain=DOMAIN)
 def causal_conv_with_state(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, past_state: Tensor | None = None, *, activation: str = "none",
-    channels_last: int = 0, dilation: int = 1, input_channel_offset: int = 0, input_channels: int = 0, ndim: int = 1,
-    state_channels_last: int = -1, state_length: int = 0, state_update_capacity: int = 0, state_window: int = 0,
-    node: NodeContext,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, past_state: Tensor | None = None, *,
+    attributes: CausalConvAttributes, node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """A convolution of every channel [batch, channels, steps] by itself over this and earlier steps; the last ones are kept.
 
@@ -224,14 +275,17 @@ def causal_conv_with_state(
     `input_channel_offset` on, the state be `state_length` long and lie as `state_channels_last` says, and the third output has
     the first `state_update_capacity` steps of these channels [batch, capacity, channels], zeros behind them.
     """
-    extended = bool(input_channel_offset or input_channels or state_length or state_update_capacity or state_channels_last >= 0)
-    if extended and (not channels_last or input.rank != 3 or state_window):
+    activation, channels_last, dilation = attributes.activation, attributes.channels_last, attributes.dilation
+    input_channel_offset, input_channels = attributes.input_channel_offset, attributes.input_channels
+    state_length, state_window = attributes.state_length, attributes.state_window
+    state_update_capacity, state_channels_last = attributes.state_update_capacity, attributes.state_channels_last
+    if attributes.is_extended and (not channels_last or input.rank != 3 or state_window):
         raise k.DefinitionError(
             "CausalConvWithState with input_channels, state_length, state_channels_last or state_update_capacity needs "
             f"channels_last 1, an input of rank 3 and state_window 0, got {channels_last}, {input.rank} and {state_window}"
         )
-    if ndim != 1:
-        raise k.DefinitionError(f"CausalConvWithState takes ndim 1 here, got {ndim}")
+    if attributes.ndim != 1:
+        raise k.DefinitionError(f"CausalConvWithState takes ndim 1 here, got {attributes.ndim}")
     if activation not in ("none", "silu", "swish"):
         raise k.DefinitionError(f"activation is {activation!r}; expected none, silu or swish")
     taps = weight.shape[-1]
@@ -292,10 +346,18 @@ def _state_after(whole: Tensor, at: Dim, kept: Dim, like: Tensor, channels_last:
     return k.reshape(k.transpose(state, (0, 2, 1)), (batch, kept, *like.shape[2:])) if channels_last else state
 
 
+@dataclass(frozen=True)
+class WindowedAttributes(LinearAttentionAttributes):
+    """Those of LinearAttention, and how many of the latest states are handed on."""
+
+    state_window: int = 0
+
+
 def _linear_types(
     query: TensorType, key: TensorType, value: TensorType, past_state: TensorType | None = None, *rest: object,
-    kv_num_heads: int, q_num_heads: int, state_window: int = 0,
+    attributes: WindowedAttributes,
 ) -> tuple[TensorType, TensorType]:  # fmt: skip
+    kv_num_heads, q_num_heads, state_window = attributes.kv_num_heads, attributes.q_num_heads, attributes.state_window
     kind = past_state.dtype if past_state is not None else query.dtype
     if query.shape is None or key.shape is None or value.shape is None:
         return TensorType(query.dtype), TensorType(kind)
@@ -318,13 +380,14 @@ def _linear_types(
 @np.errstate(all="ignore")
 def linear_attention(
     query: np.ndarray, key: np.ndarray, value: np.ndarray, past_state: np.ndarray | None = None,
-    decay: np.ndarray | None = None, beta: np.ndarray | None = None, *, chunk_size: int = 64, kv_num_heads: int,
-    q_num_heads: int, scale: float = 0.0, state_window: int = 0, update_rule: str = "gated_delta",
+    decay: np.ndarray | None = None, beta: np.ndarray | None = None, *, attributes: WindowedAttributes,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """ONNX's LinearAttention, with fewer query heads than states where each is read by several, and a window of states.
 
     Slot j of the window is the state after token T - window + j; zeros where there is no such token.
     """
+    kv_num_heads, q_num_heads, state_window = attributes.kv_num_heads, attributes.q_num_heads, attributes.state_window
+    update_rule = attributes.update_rule
     if update_rule not in ("linear", "gated", "delta", "gated_delta"):
         raise k.DefinitionError(f"update_rule is {update_rule!r}; expected linear, gated, delta or gated_delta")
     gated, delta = update_rule.startswith("gated"), update_rule.endswith("delta")
@@ -353,7 +416,7 @@ def linear_attention(
         state = state + keys[:, t, :, :, None] * v_t[:, :, None]
         states = [*states[1:], state]
         out[:, t] = (q[:, t, :, None] @ np.repeat(state, heads // kv_num_heads, 1))[:, :, 0]
-    out *= np.float32(scale or 1.0 / math.sqrt(dk))
+    out *= np.float32(attributes.scale or 1.0 / math.sqrt(dk))
     kind = query.dtype if past_state is None else past_state.dtype
     present = np.stack(states) if state_window else state
     return out.reshape(batch, steps, heads * dv).astype(query.dtype), present.astype(kind)

@@ -12,7 +12,8 @@ from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.arithmetic.matmul import matrix_product
 from intarsia.ops.contrib.attention import Choice, Earlier, Projection, attend_projected
-from intarsia.ops.contrib.embedding_and_blocks import embed_layer_normalization
+from intarsia.ops.contrib.embedding_and_blocks import EmbedAttributes, EmbeddingTables, embed_layer_normalization
+from intarsia.ops.contrib.packed_attention import OptionalScaleAttributes
 from intarsia.ops.framework.operands import OMITTED, normal_axis, widened
 from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.quantized import OutputQuantization, Quantized, QuantizedMatrix
@@ -228,33 +229,72 @@ def mul_integer(
     return _less_zero(A, A_zero_point, by_row=True) * _less_zero(B, B_zero_point, by_row=True)
 
 
+@dataclass(frozen=True)
+class ScaledProjection(ParameterGroup):
+    """Operands of a projection to queries, keys and values in 8-bit integers, with their scales."""
+
+    input: Tensor
+    weight: Tensor
+    bias: Tensor
+    input_scale: Tensor
+    weight_scale: Tensor
+
+
+@dataclass(frozen=True)
+class ProjectionZeros(ParameterGroup):
+    """Zero points of a projection's operands, 0 where they are left out."""
+
+    input_zero_point: Tensor | None = None
+    weight_zero_point: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class QAttentionAttributes(OptionalScaleAttributes):
+    """Attributes of QAttention."""
+
+    do_rotary: int | None = None
+    past_present_share_buffer: int | None = None
+    unidirectional: int = 0
+
+
 @op("QAttention", since=1, domain=DOMAIN)
 def q_attention(
-    input: Tensor, weight: Tensor, bias: Tensor, input_scale: Tensor, weight_scale: Tensor, mask_index: Tensor | None = None,
-    input_zero_point: Tensor | None = None, weight_zero_point: Tensor | None = None, past: Tensor | None = None, *,
-    do_rotary: int | None = None, mask_filter_value: float = -10000.0, num_heads: int,
-    past_present_share_buffer: int | None = None, scale: float | None = None, unidirectional: int = 0, node: NodeContext,
+    operands: ScaledProjection, mask_index: Tensor | None, zeros: ProjectionZeros, past: Tensor | None = None, *,
+    attributes: QAttentionAttributes, node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Attention whose projection is a product of 8-bit integers."""
-    if do_rotary:
+    if attributes.do_rotary:
         raise k.DefinitionError("do_rotary is 1; expected 0: QAttention has no tables of angles")
-    if past_present_share_buffer and past is not None:
+    if attributes.past_present_share_buffer and past is not None:
         raise k.DefinitionError("past_present_share_buffer is 1; expected 0: QAttention has no past_sequence_length")
-    batch, queries = input.shape[:2]
-    rows = k.reshape(input, (batch * queries, input.shape[2]))
-    flat = matmul_integer_to_float(rows, weight, input_scale, weight_scale, input_zero_point, weight_zero_point, bias)
-    projection = Projection(k.reshape(flat, (batch, queries, weight.shape[1])), num_heads, None)
-    choice = Choice(scale or 0.0, mask_filter_value, bool(unidirectional), node.outputs > 1)
+    batch, queries, width = operands.input.shape
+    rows = k.reshape(operands.input, (batch * queries, width))
+    flat = matmul_integer_to_float(
+        rows, operands.weight, operands.input_scale, operands.weight_scale, zeros.input_zero_point, zeros.weight_zero_point,
+        operands.bias,
+    )  # fmt: skip
+    projection = Projection(k.reshape(flat, (batch, queries, operands.weight.shape[1])), attributes.num_heads, None)
+    choice = Choice(attributes.scale or 0.0, attributes.mask_filter_value, bool(attributes.unidirectional), node.outputs > 1)
     earlier = None if past is None else Earlier(past)
-    return attend_projected(projection, mask_index, earlier, None, choice, input_scale.dtype)
+    return attend_projected(projection, mask_index, earlier, None, choice, operands.input_scale.dtype)
+
+
+@dataclass(frozen=True)
+class Bnb4Attributes(ParameterGroup):
+    """Sizes of the weights [N, K], and how their numbers are stored; `training_mode` changes nothing."""
+
+    K: int
+    N: int
+    block_size: int
+    quant_type: int
+    training_mode: int = 0
+    transB: int = 1
 
 
 @op("MatMulBnb4", since=1, domain=DOMAIN)
-def matmul_bnb4(
-    A: Tensor, B: Tensor, absmax: Tensor, *, K: int, N: int, block_size: int, quant_type: int, training_mode: int = 0,
-    transB: int = 1,
-) -> Tensor:  # fmt: skip
+def matmul_bnb4(A: Tensor, B: Tensor, absmax: Tensor, *, attributes: Bnb4Attributes) -> Tensor:
     """A times [N, K] numbers of 4 bits: FP4 (`quant_type` 0) or NF4 (1), times the largest magnitude of their block."""
+    K, N, block_size, quant_type = attributes.K, attributes.N, attributes.block_size, attributes.quant_type
     if quant_type not in (0, 1):
         raise k.DefinitionError(f"quant_type is {quant_type}; expected 0 for FP4 or 1 for NF4")
     codes = k.reshape(
@@ -267,7 +307,7 @@ def matmul_bnb4(
     factor = k.reshape(k.broadcast(k.reshape(widened(absmax), (blocks, 1)), (blocks, block_size)), (blocks * block_size,))
     weights = k.reshape(values * k.strided_slice(factor, (0,), (1,), (N * K,)), (N, K))
     wide = widened(A)
-    return k.cast(matrix_product(wide, k.transpose(weights, (1, 0)) if transB else weights), A.dtype)
+    return k.cast(matrix_product(wide, k.transpose(weights, (1, 0)) if attributes.transB else weights), A.dtype)
 
 
 def bnb4_weights(codes: np.ndarray, largest: np.ndarray, size: int, quant_type: int, shape: tuple[int, int]) -> np.ndarray:
@@ -331,23 +371,55 @@ def reduce_sum_integer(data: Tensor, *, axes: Sequence[int], keepdims: int) -> T
     return k.reduce_sum(k.cast(data, wide), axes or range(data.rank), bool(keepdims))
 
 
+@dataclass(frozen=True)
+class ByteTables(ParameterGroup):
+    """Tables of embeddings, and the factor and bias of a norm, in 8 bits."""
+
+    word_embedding_quant: Tensor = OMITTED
+    position_embedding_quant: Tensor = OMITTED
+    segment_embedding: Tensor | None = None
+    gamma_quant: Tensor = OMITTED
+    beta_quant: Tensor = OMITTED
+
+
+@dataclass(frozen=True)
+class TableQuantization(ParameterGroup):
+    """Scales and zero points of `ByteTables`."""
+
+    word_embedding_scale: Tensor = OMITTED
+    position_embedding_scale: Tensor = OMITTED
+    segment_embedding_scale: Tensor | None = None
+    gamma_scale: Tensor = OMITTED
+    beta_scale: Tensor = OMITTED
+    word_embedding_zero_point: Tensor = OMITTED
+    position_embedding_zero_point: Tensor = OMITTED
+    segment_embedding_zero_point: Tensor | None = None
+    gamma_zero_point: Tensor = OMITTED
+    beta_zero_point: Tensor = OMITTED
+
+    def applied(self, tables: ByteTables) -> EmbeddingTables:
+        """The tables in floating point."""
+        segment = None
+        if tables.segment_embedding is not None and self.segment_embedding_scale is not None:
+            segment = dequantize_linear(
+                tables.segment_embedding, self.segment_embedding_scale, self.segment_embedding_zero_point
+            )
+        return EmbeddingTables(
+            dequantize_linear(tables.word_embedding_quant, self.word_embedding_scale, self.word_embedding_zero_point),
+            dequantize_linear(
+                tables.position_embedding_quant, self.position_embedding_scale, self.position_embedding_zero_point
+            ),
+            segment, dequantize_linear(tables.gamma_quant, self.gamma_scale, self.gamma_zero_point),
+            dequantize_linear(tables.beta_quant, self.beta_scale, self.beta_zero_point),
+        )  # fmt: skip
+
+
 @op("QEmbedLayerNormalization", since=1, domain=DOMAIN)
 def q_embed_layer_normalization(
-    input_ids: Tensor, segment_ids: Tensor | None = None, word_embedding_quant: Tensor = OMITTED,
-    position_embedding_quant: Tensor = OMITTED, segment_embedding: Tensor | None = None, gamma_quant: Tensor = OMITTED,
-    beta_quant: Tensor = OMITTED, mask: Tensor | None = None, word_embedding_scale: Tensor = OMITTED,
-    position_embedding_scale: Tensor = OMITTED, segment_embedding_scale: Tensor | None = None, gamma_scale: Tensor =
-    OMITTED, beta_scale: Tensor = OMITTED, word_embedding_zero_point: Tensor = OMITTED, position_embedding_zero_point:
-    Tensor = OMITTED, segment_embedding_zero_point: Tensor | None = None, gamma_zero_point: Tensor = OMITTED,
-    beta_zero_point: Tensor = OMITTED, *, epsilon: float = 1e-12, node: NodeContext,
+    input_ids: Tensor, segment_ids: Tensor | None, tables: ByteTables, mask: Tensor | None, quantization: TableQuantization, *,
+    epsilon: float = 1e-12, node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """EmbedLayerNormalization of tables in 8 bits, each with a scale and a zero point."""
-    segment = None
-    if segment_embedding is not None and segment_embedding_scale is not None:
-        segment = dequantize_linear(segment_embedding, segment_embedding_scale, segment_embedding_zero_point)
-    return embed_layer_normalization(
-        input_ids, segment_ids, dequantize_linear(word_embedding_quant, word_embedding_scale, word_embedding_zero_point),
-        dequantize_linear(position_embedding_quant, position_embedding_scale, position_embedding_zero_point), segment,
-        dequantize_linear(gamma_quant, gamma_scale, gamma_zero_point),
-        dequantize_linear(beta_quant, beta_scale, beta_zero_point), mask, epsilon=epsilon, node=node,
-    )  # fmt: skip
+    dequantized = quantization.applied(tables)
+    attributes = EmbedAttributes(epsilon)
+    return embed_layer_normalization(input_ids, segment_ids, dequantized, mask, attributes=attributes, node=node)

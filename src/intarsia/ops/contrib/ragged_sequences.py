@@ -15,7 +15,8 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.operands import OMITTED
-from intarsia.ops.framework.registry import NodeContext, host_op
+from intarsia.ops.framework.parameter_groups import ParameterGroup
+from intarsia.ops.framework.registry import host_op
 from intarsia.ops.nn.recurrent import sigmoid
 from intarsia.primitives import lang as k
 
@@ -67,11 +68,54 @@ def _heads(
     return floordiv(query[-1] - heads * size, 2 * depth), heads, depth, size
 
 
+@dataclass(frozen=True)
+class DeltaOperands(ParameterGroup):
+    """Inputs of a gated delta network, or their types: a query alone may hold all three, and decay and rate may be missing."""
+
+    query: Any
+    key: Any = None
+    value: Any = None
+    cu_seqlens: Any = None
+    decay: Any = None
+    beta: Any = None
+    initial_state: Any = None
+
+
+@dataclass(frozen=True)
+class GateOperands(ParameterGroup):
+    """What an activation of the gates needs, for each head."""
+
+    a_log: Array | None = None
+    dt_bias: Array | None = None
+
+
+@dataclass(frozen=True)
+class CaptureOperands(ParameterGroup):
+    """How many first steps of each sequence are asked for, and whether any are."""
+
+    capture_count: Array | None = None
+    state_update_active: Array | None = None
+
+
+@dataclass(frozen=True)
+class DeltaAttributes(ParameterGroup):
+    """How the state follows, and what queries, keys, gates and rates go through before."""
+
+    beta_activation: str = "none"
+    chunk_size: int = 64
+    gate_activation: str = "none"
+    gate_lower_bound: float = -5.0
+    qk_l2_norm: int = 0
+    scale: float = 0.0
+    state_update_capacity: int = 0
+    update_rule: str = "gated_delta"
+
+
 def _gated_types(
-    query: TensorType, key: TensorType | None = None, value: TensorType | None = None, cu_seqlens: TensorType | None = None,
-    decay: TensorType | None = None, beta: TensorType | None = None, initial_state: TensorType | None = None, *rest: object,
-    state_update_capacity: int = 0, **_: object,
-) -> tuple[TensorType, TensorType, TensorType]:  # fmt: skip
+    operands: DeltaOperands, *rest: object, state_update_capacity: int = 0, **_: object
+) -> tuple[TensorType, TensorType, TensorType]:
+    query, key, value, initial_state = operands.query, operands.key, operands.value, operands.initial_state
+    cu_seqlens, decay = operands.cu_seqlens, operands.decay
     shapes = [None if t is None else t.shape for t in (query, key, value, initial_state)]
     state = TensorType(DType.FLOAT, shapes[3])
     if shapes[0] is None or any(t is not None and t.shape is None for t in (key, value, initial_state)):
@@ -91,17 +135,16 @@ def _gated_types(
 @host_op("GatedDeltaNet", 1, domain=DOMAIN, infer=_gated_types, reason=_REASON)
 @np.errstate(over="ignore", under="ignore")
 def gated_delta_net(
-    query: Array, key: Array | None = None, value: Array | None = None, cu_seqlens: Array | None = None,
-    decay: Array | None = None, beta: Array | None = None, initial_state: Array | None = None, a_log: Array | None = None,
-    dt_bias: Array | None = None, capture_count: Array | None = None, state_update_active: Array | None = None, *,
-    beta_activation: str = "none", chunk_size: int = 64, gate_activation: str = "none", gate_lower_bound: float = -5.0,
-    qk_l2_norm: int = 0, scale: float = 0.0, state_update_capacity: int = 0, update_rule: str = "gated_delta",
-) -> tuple[Array, Array, Array]:  # fmt: skip
+    operands: DeltaOperands, gating: GateOperands, captured: CaptureOperands, *, attributes: DeltaAttributes
+) -> tuple[Array, Array, Array]:
     """S = exp(g) S + k (beta (v - S' k))', y = scale S' q for every head of the values, in float32.
 
     query and key [tokens, heads, size], value [tokens, groups * heads, size], or all in one; states [batch, heads, size of
     values, size of keys].
     """
+    query, key, value, initial_state = operands.query, operands.key, operands.value, operands.initial_state
+    cu_seqlens, decay, beta = operands.cu_seqlens, operands.decay, operands.beta
+    update_rule, beta_activation = attributes.update_rule, attributes.beta_activation
     if update_rule not in ("linear", "gated", "delta", "gated_delta"):
         raise k.DefinitionError(f"update_rule is {update_rule!r}; expected linear, gated, delta or gated_delta")
     shapes = [None if x is None else x.shape for x in (query, key, value, initial_state)]
@@ -114,7 +157,7 @@ def gated_delta_net(
         query, key, value = query[..., :at], query[..., at : 2 * at], query[..., 2 * at :]
     q, keys = (x.astype(np.float32).reshape(-1, of_queries, depth) for x in (query, key))
     values, tokens = value.astype(np.float32).reshape(-1, heads, size), math.prod(lead)
-    if qk_l2_norm:
+    if attributes.qk_l2_norm:
         q, keys = (x / np.sqrt((x * x).sum(-1, keepdims=True) + np.float32(1e-6)) for x in (q, keys))
     if cu_seqlens is None:
         if initial_state is None:
@@ -126,20 +169,21 @@ def gated_delta_net(
     gated, delta = update_rule.startswith("gated"), update_rule.endswith("delta")
     if gated and decay is None or delta and beta is None:
         raise k.DefinitionError(f"update_rule {update_rule} needs decay: {gated}, beta: {delta}; the inputs given do not fit")
-    gates = _gates(decay, (tokens, heads), gate_activation, a_log, dt_bias, gate_lower_bound) if gated else None
+    gates = _gates(decay, (tokens, heads), gating, attributes) if gated else None
     rates: Array | None = None if beta is None or not delta else beta.astype(np.float32).reshape(tokens, heads, 1)
     if rates is not None and beta_activation == "sigmoid":
         rates = np.asarray(sigmoid(rates), np.float32)
     elif beta_activation not in ("none", "sigmoid"):
         raise k.DefinitionError(f"beta_activation is {beta_activation!r}; expected none or sigmoid")
-    active = state_update_active is None or bool(state_update_active.reshape(-1)[0])
-    capture = _Capture(state_update_capacity, capture_count)
+    flag, capacity = captured.state_update_active, attributes.state_update_capacity
+    active = flag is None or bool(flag.reshape(-1)[0])
+    capture = _Capture(capacity, captured.capture_count)
     out = np.empty((tokens, heads, size), np.float32)
     states = np.zeros((len(spans), heads, size, depth), np.float32) if initial_state is None else initial_state.astype("f4")
     width = 1 if gates is None else gates.shape[2]
     sizes = (heads * width, keys[:1].size, values[:1].size)
-    parts = [np.zeros((len(spans), state_update_capacity, n), np.float32) for n in sizes]
-    factor, group = np.float32(scale or 1.0 / math.sqrt(depth)), heads // of_queries
+    parts = [np.zeros((len(spans), capacity, n), np.float32) for n in sizes]
+    factor, group = np.float32(attributes.scale or 1.0 / math.sqrt(depth)), heads // of_queries
     for b, span in enumerate(spans):
         state, wanted = states[b], capture.of(b, span.stop - span.start) if active else 0
         for i, t in enumerate(range(span.start, span.stop)):
@@ -159,11 +203,10 @@ def gated_delta_net(
     return out.reshape(*lead, heads, size).astype(query.dtype), states, update
 
 
-def _gates(
-    decay: Array | None, rows: tuple[int, int], kind: str, a_log: Array | None, bias: Array | None, bound: float
-) -> Array:
+def _gates(decay: Array | None, rows: tuple[int, int], gating: GateOperands, attributes: DeltaAttributes) -> Array:
     """What a state is multiplied by, [tokens, heads, 1 or size of keys]."""
     assert decay is not None
+    kind, bound, a_log, bias = attributes.gate_activation, attributes.gate_lower_bound, gating.a_log, gating.dt_bias
     g: Array = decay.astype(np.float32).reshape(*rows, -1)
     if kind in ("softplus", "qwen", "sigmoid", "kda"):
         if a_log is None or bias is None:
@@ -178,35 +221,58 @@ def _gates(
 # --- causal convolutions --------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class PackedConvOperands(ParameterGroup):
+    """Inputs of a causal convolution over sequences, or their types."""
+
+    input: Any
+    weight: Any
+    cumulative_sequence_length: Any
+    bias: Any = None
+    initial_state: Any = OMITTED
+
+
+@dataclass(frozen=True)
+class PackedConvAttributes(ParameterGroup):
+    """What the convolution does, and how many first steps it hands on; two are for `kernel_delta` only."""
+
+    activation: str = "none"
+    delta_offset: int = 0
+    dilation: int = 1
+    group_size: int = 1
+    state_update_capacity: int = 0
+
+
 def _convolved_types(
-    input: TensorType, weight: TensorType, cumulative_sequence_length: TensorType, bias: TensorType | None = None,
-    initial_state: TensorType | None = None, *rest: object, state_update_capacity: int = 0, **_: object,
-) -> tuple[TensorType, TensorType, TensorType]:  # fmt: skip
-    state = initial_state if initial_state is not None else TensorType(input.dtype)
+    operands: PackedConvOperands, *rest: object, state_update_capacity: int = 0, **_: object
+) -> tuple[TensorType, TensorType, TensorType]:
+    input, state = operands.input, operands.initial_state
+    state = state if isinstance(state, TensorType) else TensorType(input.dtype)
     shape = None if state.shape is None else (state.shape[0], state_update_capacity, state.shape[1])
     return input, state, TensorType(input.dtype, shape)
 
 
 @host_op("VarlenCausalConvWithState", 1, domain=DOMAIN, infer=_convolved_types, reason=_REASON)
 def varlen_causal_conv_with_state(
-    input: Array, weight: Array, cumulative_sequence_length: Array, bias: Array | None = None, initial_state: Array = OMITTED,
-    capture_count: Array | None = None, kernel_delta: Array | None = None, previous_mask: Array | None = None, *,
-    activation: str = "none", delta_offset: int = 0, dilation: int = 1, group_size: int = 1, state_update_capacity: int = 0,
+    operands: PackedConvOperands, capture_count: Array | None = None, kernel_delta: Array | None = None,
+    previous_mask: Array | None = None, *, attributes: PackedConvAttributes,
 ) -> tuple[Array, Array, Array]:  # fmt: skip
     """CausalConvWithState of every sequence in input [tokens, channels]; states [batch, channels, (taps - 1) * dilation]."""
+    input, weight, bias, initial_state = operands.input, operands.weight, operands.bias, operands.initial_state
+    activation, dilation, capacity = attributes.activation, attributes.dilation, attributes.state_update_capacity
     if initial_state is None:
         raise k.DefinitionError("required input 'initial_state' is missing")
     if kernel_delta is not None or previous_mask is not None:
         raise k.DefinitionError("VarlenCausalConvWithState takes no kernel_delta and previous_mask here")
     if activation not in ("none", "silu", "swish"):
         raise k.DefinitionError(f"activation is {activation!r}; expected none, silu or swish")
-    taps, capture = weight.shape[-1], _Capture(state_update_capacity, capture_count)
+    taps, capture = weight.shape[-1], _Capture(capacity, capture_count)
     kept = (taps - 1) * dilation
-    spans = _spans(cumulative_sequence_length, len(input))
+    spans = _spans(operands.cumulative_sequence_length, len(input))
     if initial_state.shape != (len(spans), input.shape[1], kept):
         raise k.DefinitionError(f"initial_state is {list(initial_state.shape)}; expected {[len(spans), input.shape[1], kept]}")
     wide, out, state = weight[:, 0].astype(np.float32), np.empty_like(input), np.empty_like(initial_state)
-    update = np.zeros((len(spans), state_update_capacity, input.shape[1]), input.dtype)
+    update = np.zeros((len(spans), capacity, input.shape[1]), input.dtype)
     for b, span in enumerate(spans):
         whole, steps = np.concatenate([initial_state[b].T, input[span]]), span.stop - span.start
         y: Array = (
@@ -277,11 +343,49 @@ class _Hashes:
         return out if self.offsets is None else out + self.offsets
 
 
-def _hashed(x: Array, multipliers: Array, sizes: Array, offsets: Array | None, end: Array | None, **attributes: Any) -> _Hashes:
-    factors, entries = (a.reshape(-1).astype(x.dtype) for a in (multipliers, sizes))
+@dataclass(frozen=True)
+class HashTables(ParameterGroup):
+    """Factors of the tokens, and the number of entries of each head."""
+
+    multipliers: Array
+    vocab_sizes: Array
+
+
+@dataclass(frozen=True)
+class HashContext(ParameterGroup):
+    """Tokens of earlier calls, what is added to each head's hashes, the token that ends a text, and each token's segment."""
+
+    past_ids: Array | None = None
+    head_offsets: Array | None = None
+    eos_token_id: Array | None = None
+    segment_ids: Array | None = None
+
+
+@dataclass(frozen=True)
+class HashAttributes(ParameterGroup):
+    """Sizes of the n-grams, hashes of each, and what stands before the first token."""
+
+    max_ngram_size: int
+    n_head_per_ngram: int
+    pad_id: int
+    reset_on_eos: int = 0
+
+
+@dataclass(frozen=True)
+class PackedHashAttributes(HashAttributes):
+    """Those of hashes, and how many first steps of each sequence are handed on."""
+
+    state_update_capacity: int = 0
+
+
+def _hashed(x: Array, tables: HashTables, context: HashContext, attributes: HashAttributes) -> _Hashes:
+    factors, entries = (a.reshape(-1).astype(x.dtype) for a in (tables.multipliers, tables.vocab_sizes))
+    offsets, end = context.head_offsets, context.eos_token_id
     added, last = None if offsets is None else offsets.reshape(-1), None if end is None else int(end.reshape(-1)[0])
-    longest, heads = attributes["max_ngram_size"], attributes["n_head_per_ngram"]
-    return _Hashes(longest, heads, factors, entries, added, attributes["pad_id"], last, bool(attributes["reset_on_eos"]))
+    return _Hashes(
+        attributes.max_ngram_size, attributes.n_head_per_ngram, factors, entries, added, attributes.pad_id, last,
+        bool(attributes.reset_on_eos),
+    )  # fmt: skip
 
 
 def _hash_types(
@@ -296,24 +400,19 @@ def _hash_types(
 @host_op("NGramHashMapping", 1, domain=DOMAIN, infer=_hash_types, reason="its integers wrap around")
 @np.errstate(over="ignore")
 def ngram_hash_mapping(
-    input_ids: Array, multipliers: Array, vocab_sizes: Array, past_ids: Array | None = None, head_offsets: Array | None = None,
-    eos_token_id: Array | None = None, segment_ids: Array | None = None, *, max_ngram_size: int, n_head_per_ngram: int,
-    pad_id: int, reset_on_eos: int = 0,
-) -> tuple[Array, Array]:  # fmt: skip
+    input_ids: Array, tables: HashTables, context: HashContext, *, attributes: HashAttributes
+) -> tuple[Array, Array]:
     """Hashes [batch, steps, heads] of the n-grams that end at each token of input_ids [batch, steps], and the last tokens."""
-    hashes = _hashed(
-        input_ids, multipliers, vocab_sizes, head_offsets, eos_token_id, max_ngram_size=max_ngram_size,
-        n_head_per_ngram=n_head_per_ngram, pad_id=pad_id, reset_on_eos=reset_on_eos,
-    )  # fmt: skip
-    whole = np.concatenate([_past(past_ids, len(input_ids), hashes, input_ids), input_ids], 1)
-    before = max_ngram_size - 1
+    hashes, segment_ids = _hashed(input_ids, tables, context, attributes), context.segment_ids
+    whole = np.concatenate([_past(context.past_ids, len(input_ids), hashes, input_ids), input_ids], 1)
+    before = attributes.max_ngram_size - 1
     found = []
     for row, tokens in enumerate(whole):
         segments = None
         if segment_ids is not None:  # those of earlier calls are not known: they belong to the first one's
             segments = np.concatenate([np.repeat(segment_ids[row, :1], before), segment_ids[row]])
         found.append(hashes.of(tokens, segments))
-    shape = (*input_ids.shape, (max_ngram_size - 1) * n_head_per_ngram)
+    shape = (*input_ids.shape, before * attributes.n_head_per_ngram)
     return np.array(found, input_ids.dtype).reshape(shape), whole[:, whole.shape[1] - before :]
 
 
@@ -328,12 +427,12 @@ def _past(past: Array | None, batch: int, hashes: _Hashes, like: Array) -> Array
 
 def _packed_hash_types(
     input_ids: TensorType, multipliers: TensorType, vocab_sizes: TensorType, cumulative_sequence_length: TensorType,
-    *rest: object, max_ngram_size: int, n_head_per_ngram: int, state_update_capacity: int = 0, **_: object,
+    *rest: object, attributes: PackedHashAttributes,
 ) -> tuple[TensorType, ...]:  # fmt: skip
-    bounds, before, kind = cumulative_sequence_length.shape, max_ngram_size - 1, input_ids.dtype
+    bounds, before, kind = cumulative_sequence_length.shape, attributes.max_ngram_size - 1, input_ids.dtype
     batch = None if bounds is None else bounds[0] - 1
-    hashes = None if input_ids.shape is None else (product(input_ids.shape), before * n_head_per_ngram)
-    each: Sequence[Any] = ((batch, before), (batch, before), (batch, state_update_capacity, before))
+    hashes = None if input_ids.shape is None else (product(input_ids.shape), before * attributes.n_head_per_ngram)
+    each: Sequence[Any] = ((batch, before), (batch, before), (batch, attributes.state_update_capacity, before))
     kinds = (kind, DType.INT32, kind)
     return TensorType(kind, hashes), *(TensorType(t, None if batch is None else s) for t, s in zip(kinds, each, strict=True))
 
@@ -341,21 +440,17 @@ def _packed_hash_types(
 @host_op("VarlenNGramHashMapping", 1, domain=DOMAIN, infer=_packed_hash_types, reason=_REASON)
 @np.errstate(over="ignore")
 def varlen_ngram_hash_mapping(
-    input_ids: Array, multipliers: Array, vocab_sizes: Array, cumulative_sequence_length: Array, past_ids: Array | None = None,
-    head_offsets: Array | None = None, eos_token_id: Array | None = None, segment_ids: Array | None = None,
-    past_segment_ids: Array | None = None, capture_count: Array | None = None, *, max_ngram_size: int, n_head_per_ngram: int,
-    pad_id: int, reset_on_eos: int = 0, state_update_capacity: int = 0, node: NodeContext,
+    input_ids: Array, tables: HashTables, cumulative_sequence_length: Array, context: HashContext,
+    past_segment_ids: Array | None = None, capture_count: Array | None = None, *, attributes: PackedHashAttributes,
 ) -> tuple[Array, ...]:  # fmt: skip
     """NGramHashMapping of every sequence in input_ids [tokens]."""
-    hashes = _hashed(
-        input_ids, multipliers, vocab_sizes, head_offsets, eos_token_id, max_ngram_size=max_ngram_size,
-        n_head_per_ngram=n_head_per_ngram, pad_id=pad_id, reset_on_eos=reset_on_eos,
-    )  # fmt: skip
-    spans, before = _spans(cumulative_sequence_length, len(input_ids)), max_ngram_size - 1
-    capture, pasts = _Capture(state_update_capacity, capture_count), _past(past_ids, len(spans), hashes, input_ids)
-    out = np.empty((len(input_ids), before * n_head_per_ngram), input_ids.dtype)
+    hashes, segment_ids = _hashed(input_ids, tables, context, attributes), context.segment_ids
+    spans, before = _spans(cumulative_sequence_length, len(input_ids)), attributes.max_ngram_size - 1
+    capacity, pasts = attributes.state_update_capacity, _past(context.past_ids, len(spans), hashes, input_ids)
+    capture = _Capture(capacity, capture_count)
+    out = np.empty((len(input_ids), before * attributes.n_head_per_ngram), input_ids.dtype)
     present, present_segments = np.empty_like(pasts), np.zeros(pasts.shape, np.int32)
-    update = np.full((len(spans), state_update_capacity, before), pad_id, input_ids.dtype)
+    update = np.full((len(spans), capacity, before), attributes.pad_id, input_ids.dtype)
     for b, span in enumerate(spans):
         whole, steps = np.concatenate([pasts[b], input_ids[span]]), span.stop - span.start
         segments = None
