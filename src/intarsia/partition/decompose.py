@@ -68,16 +68,17 @@ def _written_out(graph: Graph, nodes: Sequence[Node], provider: ExecutionProvide
     """`graph` with those of `nodes` written out whose pieces the provider takes, all but arithmetic on shapes."""
     if not nodes:
         return graph
-    candidate, pieces = _expanded(graph, nodes)
+    candidate, pieces = expanded(graph, nodes)
     offered = _offered(candidate, provider, taken)
     offered |= {candidate.nodes[i].outputs[0] for i in host_shape_nodes(candidate)}
     chosen = [node for node, made in zip(nodes, pieces, strict=True) if all(piece.outputs[0] in offered for piece in made)]
     if len(chosen) == len(nodes):
         return candidate
-    return _expanded(graph, chosen)[0] if chosen else graph
+    return expanded(graph, chosen)[0] if chosen else graph
 
 
-def _expanded(graph: Graph, nodes: Sequence[Node]) -> tuple[Graph, list[list[Node]]]:
+def expanded(graph: Graph, nodes: Sequence[Node]) -> tuple[Graph, list[list[Node]]]:
+    """`graph`, types inferred, with these nodes written out (`is_decomposable`), and the pieces of each."""
     operators = registry()
     opset = max(graph.opset_imports.get("", 1), _LEAST_OPSET)
     out, pieces = expand_nodes(graph, nodes, opset)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 from intarsia.ep.provider import CompileContext, Device
-from intarsia.errors import InvalidArgument
+from intarsia.errors import EPFail, InvalidArgument
+from intarsia.graph.model import Graph
 from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.missing_libraries import looked_for
 from intarsia.providers.vendor.artifact_cache import ArtifactCache, count_compile
 from intarsia.providers.vendor.program import Interface
 from intarsia.providers.vendor.provider import VendorExecutionProvider
+from intarsia.providers.vendor.translator import Untranslatable
 
 from . import library as nnapi_library
 
@@ -57,8 +59,9 @@ class NnapiExecutionProvider(VendorExecutionProvider):
 
     name: ClassVar[str] = "NnapiExecutionProvider"
     Options: ClassVar[type[Any]] = NnapiOptions
-    fused_operators: ClassVar[frozenset[str] | None] = frozenset("Gelu HardSwish LayerNormalization RMSNormalization".split())
-    not_exact: ClassVar[Mapping[str, str]] = {}
+    not_exact: ClassVar[Mapping[str, str]] = {
+        "QuantizeLinear": "of NaN gives the zero point, or what the device makes of it",
+    }
 
     @classmethod
     def unavailable(cls) -> str:
@@ -131,6 +134,19 @@ class NnapiExecutionProvider(VendorExecutionProvider):
 
     def artifact_cache(self) -> ArtifactCache:
         return ArtifactCache(self.options.cache_dir)
+
+    def executable_for(self, graph: Graph, context: CompileContext, tell: Callable[[str], None]) -> Any:
+        """Of sizes that NNAPI does not take (no elements, among others), on the CPU."""
+        try:
+            return self.executable(graph, context, tell)
+        except EPFail as error:
+            if not isinstance(error.__cause__, Untranslatable):
+                raise
+            tell(f"for some sizes computed on the CPU: {error.__cause__.reason}")
+        from intarsia.providers.nnapi.executable import HostExecutable
+
+        interface, rest = Interface.of(graph)
+        return HostExecutable(rest, context), interface
 
     def build(self, translated: Any, context: CompileContext) -> bytes:
         from intarsia.providers.nnapi.compilation import compile_artifact

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from intarsia.ep.provider import CompileContext
 from intarsia.errors import EPFail
-from intarsia.graph.model import TensorType, Value
+from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.machine import fork_safety
 from intarsia.providers.nnapi.compilation import CompiledModel
 from intarsia.providers.nnapi.library import DEAD_OBJECT, Handle, Library, NnapiDevice, NnapiError
@@ -34,6 +35,8 @@ class NnapiExecutable(Executable):
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         given = [_stored(array, value) for array, value in zip(inputs, self._interface.inputs, strict=True)]
+        if not given:
+            given = [np.zeros(1, np.float32)]  # no model is without inputs
         with self._lock:
             caller = self._callers.pop() if self._callers else None
         try:
@@ -64,6 +67,23 @@ class NnapiExecutable(Executable):
             f"  feature level {model.level}, {len(model.calls)} operations, {model.nbytes} bytes of constants, on {devices}\n"
             f"{model.describe()}"
         )
+
+
+class HostExecutable(Executable):
+    """A part on the CPU, for sizes that NNAPI does not take."""
+
+    def __init__(self, graph: Graph, context: CompileContext) -> None:
+        from intarsia.providers.registry import CPU, REFERENCE, load_provider, why_unavailable
+
+        provider = load_provider(CPU)
+        self.provider = CPU if not why_unavailable(provider) else REFERENCE
+        self._program = load_provider(self.provider)().compile(graph, context)
+
+    def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return self._program.run(list(inputs))
+
+    def describe(self) -> str:
+        return f"  by {self.provider}"
 
 
 def _stored(array: np.ndarray, value: Value) -> np.ndarray:

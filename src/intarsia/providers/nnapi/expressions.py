@@ -52,6 +52,14 @@ def _collapsed(w: Writer, name: str, inputs: list[Tensor], dims: tuple[int, ...]
     return w.reshaped(found, dims)
 
 
+def added(w: Writer, a: Tensor, b: Tensor) -> Tensor:
+    """The sum of two operands, which is a constant where both are."""
+    arrays = [w.model.operands[t.index].value for t in (a, b)]
+    if arrays[0] is None or arrays[1] is None:
+        return binary(w, "ADD", a, b)
+    return w.constant(np.asarray(arrays[0] + arrays[1], a.kind.numpy))
+
+
 def unary(w: Writer, name: str, x: Tensor, *more: Tensor) -> Tensor:
     """An operation whose result is of its operand's type."""
     return w.call(name, [x, *more], x.type)
@@ -130,6 +138,12 @@ def transposed(w: Writer, x: Tensor, perm: Sequence[int]) -> Tensor:
 
 
 def sliced(w: Writer, x: Tensor, begin: Sequence[int], size: Sequence[int]) -> Tensor:
+    if tuple(size) == x.dims:
+        return x
+    constant = w.model.operands[x.index].value
+    if constant is not None:
+        places = tuple(slice(b, b + n) for b, n in zip(begin, size, strict=True))
+        return w.constant(np.ascontiguousarray(constant[places]), x.type.of(size))
     return w.call("SLICE", [x, w.vector(begin), w.vector(size)], x.type.of(size))
 
 

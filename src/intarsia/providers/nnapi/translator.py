@@ -7,6 +7,10 @@ from collections.abc import Callable, Mapping
 from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.ops import registry
+from intarsia.ops.framework.infer import infer
+from intarsia.partition.decompose import FUSED, expanded, is_decomposable
+from intarsia.passes import GraphOptimizationLevel, optimize
 from intarsia.providers.nnapi.legalization_rules import RULES
 from intarsia.providers.nnapi.lowerings import elementwise, movement, products, quantized, recurrent, windows
 from intarsia.providers.nnapi.model import NnapiModel
@@ -57,7 +61,7 @@ class NnapiTranslator(Translator):
         }
 
     def refusal(self, node: Node, facts: Facts) -> Support | None:
-        if node.domain or node.op_type not in OPERATORS:
+        if node.domain:
             return Support.no(f"NNAPI has nothing for {node.qualified_op}", code="no-kernel")
         if node.attributes.get("broadcast", 0) and "axis" in node.attributes:
             return Support.no("NNAPI broadcasts trailing axes only", code="unsupported")
@@ -74,6 +78,13 @@ class NnapiTranslator(Translator):
                     f"NNAPI computes integers in 32 bits, and {name!r} is not known to fit into these", code="type"
                 )
         return None
+
+    def legalized(self, graph: Graph) -> Graph:
+        graph = infer(graph, registry(), strict=False).graph
+        fused = [n for n in graph.nodes if n.op_type in FUSED - LOWERINGS.keys() and not n.domain and is_decomposable(graph, n)]
+        if fused:  # with sizes that are numbers, what is computed of them is constant
+            graph = optimize(expanded(graph, fused)[0], GraphOptimizationLevel.ORT_ENABLE_BASIC).graph
+        return super().legalized(graph)
 
     def translate(self, graph: Graph) -> NnapiModel:
         model = write(graph, self.target)
@@ -99,9 +110,3 @@ def write(graph: Graph, target: Target) -> NnapiModel:
         if unit is None or not quantized.write_unit(writer, unit):
             lowering(writer, node)
     return writer.finish()
-
-
-OPERATORS = frozenset(LOWERINGS) | {
-    "Gemm", "Sum", "Mean", "Constant", "QLinearConv", "QLinearMatMul",
-}  # fmt: skip
-"""ONNX operators that are written, by themselves or in terms of others."""

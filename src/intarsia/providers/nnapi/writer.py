@@ -337,7 +337,9 @@ class Writer:
         return len(shape) == 4 or math.prod(shape) == 1 and len(shape) < 4 or name in self.graph.constants and len(shape) < 4
 
     def finish(self) -> NnapiModel:
-        """The model, with its outputs and without what nothing reads."""
+        """The model, with its outputs and without what nothing reads. One of constants alone gets an input all the same."""
+        if not self.model.inputs:
+            self.model.inputs.append(self.operand(OperandType(Kind.TENSOR_FLOAT32, (1,))).index)
         taken = set(self.model.inputs)
         for name in self.graph.output_names():
             found = self.value(name)

@@ -128,7 +128,9 @@ class VendorExecutionProvider(ExecutionProvider):
         reasons: list[str] = []
 
         def load(shapes: Shapes | None) -> tuple[Executable | None, Interface]:
-            return self.executable(graph if shapes is None else bind(graph, shapes), context, reasons.append)
+            if shapes is None:
+                return self.executable(graph, context, reasons.append)
+            return self.executable_for(bind(graph, shapes), context, reasons.append)
 
         return VendorProgram(
             graph,
@@ -170,6 +172,16 @@ class VendorExecutionProvider(ExecutionProvider):
         loaded = self._loaded(artifact, interface, graph, context)
         cache.store(key, artifact)
         return loaded, interface
+
+    def executable_for(
+        self, graph: Graph, context: CompileContext, tell: Callable[[str], None]
+    ) -> tuple[Executable | None, Interface]:
+        """A part's executable for the sizes of a run (`graph` has them), where these vary. By default as any other.
+
+        Raises:
+            EPFail: the vendor cannot compile or load it.
+        """
+        return self.executable(graph, context, tell)
 
     def _built(self, graph: Graph, context: CompileContext) -> bytes:
         progress.step("compile", 0, 1)

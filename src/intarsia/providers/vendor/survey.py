@@ -101,7 +101,7 @@ def try_alone(node: Node, graph: Graph, translator: Translator, sizes: Mapping[s
     constants |= {name: Constant.of(name, array) for name, array in (sizes or {}).items()}
     try:
         probe = single_node(node, graph, constants)
-        if is_open(probe):
+        if is_open(probe) or sizes:
             shapes = probe_shapes(probe)
             if shapes is None:
                 return Support.no(f"{vendor} needs to know how many dimensions there are", code="shape")

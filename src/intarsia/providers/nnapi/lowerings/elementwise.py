@@ -16,7 +16,6 @@ from intarsia.providers.nnapi.expressions import (
     clipped,
     compare,
     like,
-    numbers_of,
     plus,
     rounded,
     select,
@@ -180,10 +179,9 @@ def _shrink(w: Writer, node: Node, x: Tensor) -> Tensor:
 
 
 def _sign(w: Writer, node: Node, x: Tensor) -> Tensor:
-    """Of NaN, 0."""
-    up = numbers_of(w, compare(w, "GREATER", x, like(w, x, 0.0)), x.kind)
-    down = numbers_of(w, compare(w, "LESS", x, like(w, x, 0.0)), x.kind)
-    return binary(w, "SUB", up, down)
+    """Of NaN, NaN."""
+    rest = select(w, compare(w, "LESS", x, like(w, x, 0.0)), like(w, x, -1.0), times(w, x, 0.0))
+    return select(w, compare(w, "GREATER", x, like(w, x, 0.0)), like(w, x, 1.0), rest)
 
 
 def erf(w: Writer, x: Tensor) -> Tensor:
@@ -312,13 +310,14 @@ def _dropout(w: Writer, node: Node) -> None:
 
 
 def _batch_normalization(w: Writer, node: Node) -> None:
-    """x * factor + shift, both constants."""
+    """x * factor + shift, both constants where the statistics are."""
     need_real(w, node)
     if node.attributes.get("training_mode", 0) or any(node.outputs[1:]):
         raise Untranslatable("NNAPI has no statistics of batches", "unsupported")
     arrays = [w.array(n) for n in node.inputs[1:5]]
     if any(a is None for a in arrays):
-        raise Untranslatable("NNAPI needs the statistics of BatchNormalization as constants")
+        _dynamic_batch_normalization(w, node)
+        return
     scale, bias, mean, variance = (np.asarray(a, np.float64) for a in arrays)
     factor = scale / np.sqrt(variance + float(node.attributes.get("epsilon", 1e-5)))
     shift = bias - mean * factor
@@ -328,6 +327,17 @@ def _batch_normalization(w: Writer, node: Node) -> None:
     made = binary(w, "MUL", x, w.constant(factor.astype(kind).reshape(shape)))
     fuse, out = w.activation(node)
     w.set(out, binary(w, "ADD", made, w.constant(shift.astype(kind).reshape(shape)), fuse), layout)
+
+
+def _dynamic_batch_normalization(w: Writer, node: Node) -> None:
+    """(x - mean) * scale / sqrt(variance + epsilon) + bias."""
+    (x,), layout = w.together(node.inputs[:1])
+    shape = (-1,) if layout == NHWC or x.rank == 1 else (-1, *(1,) * (x.rank - 2))
+    dims = (w.shape(node.inputs[1])[0], *shape[1:])
+    scale, bias, mean, variance = (w.reshaped(w.value(n), dims) for n in node.inputs[1:5])
+    root = unary(w, "SQRT", plus(w, variance, float(node.attributes.get("epsilon", 1e-5))))
+    made = binary(w, "MUL", binary(w, "SUB", x, mean), binary(w, "DIV", scale, root))
+    w.set(node.outputs[0], binary(w, "ADD", made, bias), layout)
 
 
 LOWERINGS: dict[str, Lowering] = {

@@ -21,7 +21,7 @@ from intarsia.providers.nnapi.expressions import (
     transposed,
 )
 from intarsia.providers.nnapi.lowerings.elementwise import Lowering
-from intarsia.providers.nnapi.operands import Kind, Tensor
+from intarsia.providers.nnapi.operands import Kind, Tensor, operand_dims
 from intarsia.providers.nnapi.writer import AXIS_IN_NHWC, NHWC, TO_NCHW, TO_NHWC, Writer
 from intarsia.providers.vendor.translator import Untranslatable
 
@@ -155,6 +155,22 @@ def _gather(w: Writer, node: Node) -> None:
     w.set(node.outputs[0], gathered(w, x, axis, _indices(w, node.inputs[1], x.dims[axis])))
 
 
+def _gather_elements(w: Writer, node: Node) -> None:
+    """A GATHER of all elements in a row, by the number of each."""
+    axis = axis_of(w, node)
+    x = w.value(node.inputs[0])
+    dims = operand_dims(w.shape(node.inputs[1]))
+    if x.type.size > 1 << 24:
+        raise Untranslatable("NNAPI has nothing for GatherElements of so large a tensor")
+    strides = [math.prod(x.dims[i + 1 :]) for i in range(x.rank)]
+    places = np.indices(dims)
+    start = sum(places[i] * strides[i] for i in range(x.rank) if i != axis) + np.zeros(dims, np.int64)
+    rows = _indices(w, node.inputs[1], x.dims[axis])
+    steps = binary(w, "MUL", rows, like(w, rows, strides[axis])) if strides[axis] != 1 else rows
+    numbers = binary(w, "ADD", steps, w.constant(start)) if start.any() else steps
+    w.set(node.outputs[0], gathered(w, w.reshaped(x, (x.type.size,)), 0, numbers))
+
+
 def _expand(w: Writer, node: Node) -> None:
     x = w.value(node.inputs[0])
     w.set(node.outputs[0], filled(w, x, w.shape(node.outputs[0]) or (1,)))
@@ -256,6 +272,7 @@ LOWERINGS: dict[str, Lowering] = {
     "Split": _split,
     "Slice": _slice,
     "Gather": _gather,
+    "GatherElements": _gather_elements,
     "Expand": _expand,
     "Tile": _tile,
     "Pad": _pad,

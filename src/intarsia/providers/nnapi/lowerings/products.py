@@ -11,6 +11,7 @@ from intarsia.graph.model import Node
 from intarsia.providers.nnapi.expressions import (
     binary,
     broadcast,
+    cast,
     compare,
     concatenated,
     filled,
@@ -24,7 +25,7 @@ from intarsia.providers.nnapi.expressions import (
 )
 from intarsia.providers.nnapi.lowerings.elementwise import Lowering, need_real
 from intarsia.providers.nnapi.lowerings.movement import axis_of, in_layout
-from intarsia.providers.nnapi.lowerings.windows import normalized
+from intarsia.providers.nnapi.lowerings.windows import moments
 from intarsia.providers.nnapi.operands import LEVEL_6, Kind, OperandType, Tensor
 from intarsia.providers.nnapi.writer import Writer
 from intarsia.providers.vendor.translator import Untranslatable
@@ -201,11 +202,12 @@ def _softmax_of_many(w: Writer, node: Node, x: Tensor, axis: int) -> None:
 
 def _layer_normalization(w: Writer, node: Node) -> None:
     need_real(w, node)
-    if any(node.outputs[1:]):
-        raise Untranslatable("NNAPI's normalisation gives neither mean nor deviation")
     x = w.value(node.inputs[0])
-    axis = axis_of(w, node, default=-1)
-    found = normalized(w, x, list(range(axis, x.rank)), float(node.attributes.get("epsilon", 1e-5)))
+    axes = list(range(axis_of(w, node, default=-1), x.rank))
+    found, *others = moments(w, x, axes, float(node.attributes.get("epsilon", 1e-5)))
+    for name, made in zip(node.outputs[1:], others, strict=False):
+        if name:
+            w.set(name, cast(w, made, w.kind(name)))
     found = binary(w, "MUL", found, w.value(node.inputs[1]))
     if len(node.inputs) > 2 and node.inputs[2]:
         found = binary(w, "ADD", found, w.value(node.inputs[2]))

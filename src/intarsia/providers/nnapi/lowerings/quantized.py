@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.nnapi.expressions import binary, cast, concatenated, plus, product, rounded
@@ -31,43 +30,57 @@ _FIXED = {
 """Operations whose quantised result has one scale: it, and the zero points of unsigned and of signed bytes."""
 
 
-def _along(w: Writer, values: np.ndarray, scale: Scale, x: Tensor, layout: str) -> Tensor:
-    """Numbers of a scale, as a constant that broadcasts with `x`."""
-    array = values.astype(x.kind.numpy)
-    if array.size == 1:
-        return w.constant(array.reshape(1))
-    axis = in_layout(scale.axis % x.rank, layout)
-    return w.constant(array.reshape([-1 if i == axis else 1 for i in range(x.rank)]))
+def _along(w: Writer, scale: Tensor, axis: int, x: Tensor, layout: str) -> Tensor:
+    """Numbers of a scale, of one or of each index of an axis, so that they broadcast with `x`."""
+    if scale.type.size == 1:
+        return w.reshaped(scale, (1,))
+    if scale.rank != 1:
+        raise Untranslatable("NNAPI has no scales of blocks")
+    place = in_layout(axis % x.rank, layout)
+    return w.reshaped(scale, [scale.dims[0] if i == place else 1 for i in range(x.rank)])
 
 
-def _needed(w: Writer, node: Node) -> Scale:
-    found = scale_of(node, w.graph)
-    if found is None:
-        raise Untranslatable(f"NNAPI needs scale and zero point of {node.op_type} as positive constants, and no blocks")
-    return found
+def _scale(w: Writer, node: Node, kind: Kind) -> tuple[Tensor, Tensor | None]:
+    """The scale of a Quantize- or DequantizeLinear and its zero point (None: 0), as floating-point operands."""
+    if node.attributes.get("block_size", 0):
+        raise Untranslatable("NNAPI has no scales of blocks")
+    array = w.array(node.inputs[1])
+    if array is not None and not (np.isfinite(array.astype(np.float32)) & (array > 0)).all():
+        raise Untranslatable("NNAPI's scales are positive", "wrong")
+    scale = cast(w, w.value(node.inputs[1]), kind) if array is None else w.constant(array.astype(kind.numpy))
+    if len(node.inputs) < 3 or not node.inputs[2]:
+        return scale, None
+    zeros = w.array(node.inputs[2])
+    if zeros is not None:
+        return scale, w.constant(zeros.astype(kind.numpy)) if zeros.any() else None
+    return scale, _plain_bytes(w, w.value(node.inputs[2]), kind)
+
+
+def _plain_bytes(w: Writer, x: Tensor, kind: Kind) -> Tensor:
+    """8-bit integers as floating-point numbers."""
+    if not x.kind.byte or (x.type.scale, x.type.zero_point) != (1.0, 0):
+        raise Untranslatable(f"NNAPI dequantises 8-bit integers, not {x.type}", "type")
+    return w.call("DEQUANTIZE", [x], OperandType(kind, x.dims))
 
 
 def _dequantize(w: Writer, node: Node) -> None:
-    scale, out = _needed(w, node), node.outputs[0]
-    array = w.array(node.inputs[0])
+    out = node.outputs[0]
+    found, array = scale_of(node, w.graph), w.array(node.inputs[0])
     target = w.type_of(out)
-    if array is not None:
-        w.set(out, w.constant(_dequantized(array, scale).astype(target.kind.numpy)))
+    if array is not None and found is not None:
+        w.set(out, w.constant(_dequantized(array, found).astype(target.kind.numpy)))
         return
-    if w.dtype(node.inputs[0]) is DType.INT32 and not scale.zero_point.any():
-        x = cast(w, w.value(node.inputs[0]), target.kind)
-        w.set(out, binary(w, "MUL", x, _along(w, scale.scale, scale, x, PLAIN)))
-        return
-    layout = w.layout(node.inputs[0])
+    layout = w.layout(node.inputs[0]) if array is None else PLAIN
     x = w.value(node.inputs[0], layout)
-    if not x.kind.byte:
-        raise Untranslatable(f"NNAPI dequantises 8-bit integers, not {w.dtype(node.inputs[0])}", "type")
-    real = w.call("DEQUANTIZE", [x], OperandType(target.kind, x.dims))
-    if _same(scale.pair, x.type):
-        w.set(out, real, layout)
+    if x.kind.byte and found is not None and _same(found.pair, x.type):
+        w.set(out, w.call("DEQUANTIZE", [x], OperandType(target.kind, x.dims)), layout)
         return
-    shifted = binary(w, "SUB", real, _along(w, scale.zero_point, scale, real, layout)) if scale.zero_point.any() else real
-    w.set(out, binary(w, "MUL", shifted, _along(w, scale.scale, scale, real, layout)), layout)
+    scale, zero = _scale(w, node, target.kind)
+    axis = int(node.attributes.get("axis", 1))
+    real = _plain_bytes(w, x, target.kind) if x.kind is not Kind.TENSOR_INT32 else cast(w, x, target.kind)
+    if zero is not None:
+        real = binary(w, "SUB", real, _along(w, zero, axis, real, layout))
+    w.set(out, binary(w, "MUL", real, _along(w, scale, axis, real, layout)), layout)
 
 
 def _dequantized(array: np.ndarray, scale: Scale) -> np.ndarray:
@@ -84,24 +97,27 @@ def _same(pair: tuple[float, int] | None, kind: OperandType) -> bool:
 
 def defer(w: Writer, node: Node) -> None:
     """Write it when something reads the real numbers."""
-    if w.kind(node.outputs[0]).real:
-        _needed(w, node)
+    if node.outputs[0] in w.outputs:
+        _dequantize(w, node)
+        return
     w.deferred[node.outputs[0]] = (node, _dequantize)
 
 
 def _quantize(w: Writer, node: Node) -> None:
     need_real(w, node)
-    scale, out = _needed(w, node), node.outputs[0]
+    out = node.outputs[0]
     if not w.kind(out).byte:
         raise Untranslatable(f"NNAPI quantises to 8-bit integers, not {w.dtype(out)}", "type")
     (x,), layout = w.together(node.inputs[:1])
-    target = w.type_of(out).of(x.dims)
-    if w.target.relaxed and _same(scale.pair, target):
+    found, target = scale_of(node, w.graph), w.type_of(out).of(x.dims)
+    if w.target.relaxed and found is not None and _same(found.pair, target):
         w.set(out, w.call("QUANTIZE", [x], target), layout)
         return
-    steps = rounded(w, binary(w, "DIV", x, _along(w, scale.scale, scale, x, layout)))
-    if scale.zero_point.any():
-        steps = binary(w, "ADD", steps, _along(w, scale.zero_point, scale, x, layout))
+    scale, zero = _scale(w, node, x.kind)
+    axis = int(node.attributes.get("axis", 1))
+    steps = rounded(w, binary(w, "DIV", x, _along(w, scale, axis, x, layout)))
+    if zero is not None:
+        steps = binary(w, "ADD", steps, _along(w, zero, axis, x, layout))
     if (target.scale, target.zero_point) != (1.0, 0):
         steps = plus(w, steps, -float(target.zero_point)) if target.zero_point else steps
         steps = binary(w, "MUL", steps, w.constant(np.array([target.scale], x.kind.numpy)))

@@ -9,6 +9,7 @@ import numpy as np
 from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.nnapi.expressions import (
+    added,
     binary,
     clipped,
     concatenated,
@@ -34,60 +35,71 @@ _MOST_STEPS = 128
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of a recurrent node: constants [gates, hidden, ...], and the first states as operands [batch, hidden].
+    """One direction of a recurrent node, as operands; the first states are [batch, hidden].
 
     Attributes:
         x: [time, batch, size], reversed in time where the direction is.
+        w: [gates * hidden, size].
+        r: [gates * hidden, hidden].
+        biases: of the input and of the state, [gates * hidden]; None: 0.
+        peepholes: [3 * hidden], or None.
     """
 
     x: Tensor
-    w: np.ndarray
-    r: np.ndarray
-    bias: np.ndarray
+    w: Tensor
+    r: Tensor
+    biases: tuple[Tensor, Tensor] | None
     h: Tensor
     c: Tensor | None
-    peepholes: np.ndarray | None
+    peepholes: Tensor | None
     reverse: bool
     activations: tuple[str, ...]
+
+    @property
+    def hidden(self) -> int:
+        return self.r.dims[1]
+
+    def gate(self, w: Writer, x: Tensor, index: int) -> Tensor:
+        """Rows of one gate."""
+        return part(w, x, 0, index * self.hidden, self.hidden)
+
+    def bias(self, w: Writer, index: int) -> Tensor:
+        """The sum of both biases of one gate."""
+        if self.biases is None:
+            return w.constant(np.zeros(self.hidden, self.x.kind.numpy))
+        return added(w, *(self.gate(w, b, index) for b in self.biases))
 
 
 def _directions(w: Writer, node: Node, gates: int, activations: Sequence[str]) -> list[Direction]:
     need_real(w, node)
-    arrays = [w.array(node.inputs[i]) for i in (1, 2)]
-    if any(a is None for a in arrays) or (_given(node, 3) and w.array(node.inputs[3]) is None):
-        raise Untranslatable(f"NNAPI needs the weights of {node.op_type} as constants")
-    weights, recurrent = (np.asarray(a) for a in arrays)
-    count, hidden = weights.shape[0], recurrent.shape[2]
+    weights, recurrent = (w.value(node.inputs[i]) for i in (1, 2))
+    count, hidden = weights.dims[0], recurrent.dims[2]
     batch_first = bool(node.attributes.get("layout", 0))
     x = w.value(node.inputs[0])
     if batch_first:
         x = transposed(w, x, (1, 0, 2))
-    steps, batch, _ = x.dims
+    steps, batch, size = x.dims
     _check_lengths(w, node, steps)
-    bias = np.asarray(w.array(node.inputs[3])) if _given(node, 3) else np.zeros((count, 2 * gates * hidden), weights.dtype)
     names = _names(node, activations, count)
     way = node.attributes.get("direction", "forward")
     way = way.decode() if isinstance(way, bytes) else way
+
+    def of(index: int, d: int, *dims: int) -> Tensor | None:
+        return w.reshaped(part(w, w.value(node.inputs[index]), 0, d, 1), dims) if _given(node, index) else None
+
     found = []
     for d in range(count):
         reverse = way == "reverse" or d == 1
         states = [_state(w, node, i, d, batch_first, OperandType(x.kind, (batch, hidden))) for i in (5, 6)]
-        peepholes = w.array(node.inputs[7]) if _given(node, 7) else None
-        if _given(node, 7) and peepholes is None:
-            raise Untranslatable(f"NNAPI needs the peepholes of {node.op_type} as constants")
-        found.append(
-            Direction(
-                _reversed(w, x) if reverse else x,
-                weights[d].reshape(gates, hidden, -1),
-                recurrent[d].reshape(gates, hidden, hidden),
-                bias[d].reshape(2, gates, hidden),
-                states[0],
-                states[1] if node.op_type == "LSTM" else None,
-                None if peepholes is None else peepholes[d].reshape(3, hidden),
-                reverse,
-                names[d],
-            )
-        )
+        bias = of(3, d, 2 * gates * hidden)
+        biases = None
+        if bias is not None:
+            biases = part(w, bias, 0, 0, gates * hidden), part(w, bias, 0, gates * hidden, gates * hidden)
+        own, again = of(1, d, gates * hidden, size), of(2, d, gates * hidden, hidden)
+        assert own is not None and again is not None
+        source = _reversed(w, x) if reverse else x
+        cell = states[1] if node.op_type == "LSTM" else None
+        found.append(Direction(source, own, again, biases, states[0], cell, of(7, d, 3 * hidden), reverse, names[d]))
     return found
 
 
@@ -160,19 +172,18 @@ def _lstm(w: Writer, node: Node) -> None:
         if w.target.level < 30 and len(node.outputs) > 2 and node.outputs[2]:
             raise Untranslatable("NNAPI gives the last cell state from feature level 30 on", "no-kernel")
         steps, batch, _ = d.x.dims
-        hidden = d.r.shape[1]
+        hidden = d.hidden
         order = (0, 2, 3, 1)
         kind = OperandType(d.x.kind, (hidden, hidden))
-        nothing = [w.omitted(kind.of((hidden,))) for _ in range(3)]
-        peepholes = nothing
+        peepholes = [w.omitted(kind.of((hidden,))) for _ in range(3)]
         if d.peepholes is not None:
-            peepholes = [w.constant(np.ascontiguousarray(d.peepholes[i])) for i in (0, 2, 1)]
+            peepholes = [d.gate(w, d.peepholes, i) for i in (0, 2, 1)]
         given = [
             d.x,
-            *(w.constant(np.ascontiguousarray(d.w[g])) for g in order),
-            *(w.constant(np.ascontiguousarray(d.r[g])) for g in order),
+            *(d.gate(w, d.w, g) for g in order),
+            *(d.gate(w, d.r, g) for g in order),
             *peepholes,
-            *(w.constant(np.ascontiguousarray(d.bias[0, g] + d.bias[1, g])) for g in order),
+            *(d.bias(w, g) for g in order),
             w.omitted(kind), w.omitted(kind.of((hidden,))),
             d.h, d.c, w.int32(_ACTIVATIONS["tanh"]),
             w.number(d.x, 0.0), w.number(d.x, 0.0), w.boolean(True),
@@ -194,9 +205,8 @@ def _rnn(w: Writer, node: Node) -> None:
         if d.activations[0] not in _ACTIVATIONS or node.attributes.get("clip"):
             raise Untranslatable(f"NNAPI's RNN has no activation {d.activations[0]}, and does not clip")
         steps, batch, _ = d.x.dims
-        weights = [w.constant(np.ascontiguousarray(a)) for a in (d.w[0], d.r[0], d.bias[0, 0] + d.bias[1, 0])]
-        given = [d.x, *weights, d.h, w.int32(_ACTIVATIONS[d.activations[0]]), w.int32(1)]
-        made = w.call("UNIDIRECTIONAL_SEQUENCE_RNN", given, OperandType(d.x.kind, (steps, batch, d.r.shape[1])))
+        given = [d.x, d.w, d.r, d.bias(w, 0), d.h, w.int32(_ACTIVATIONS[d.activations[0]]), w.int32(1)]
+        made = w.call("UNIDIRECTIONAL_SEQUENCE_RNN", given, OperandType(d.x.kind, (steps, batch, d.hidden)))
         found.append((d, made, None))
     _write(w, node, found)
 
@@ -215,38 +225,35 @@ def _gru(w: Writer, node: Node) -> None:
 
 
 def _gru_steps(w: Writer, node: Node, d: Direction) -> Tensor:
+    """One state [1, batch, hidden] for each step."""
     steps, batch, _ = d.x.dims
-    hidden = d.r.shape[1]
     linear = bool(node.attributes.get("linear_before_reset", 0))
     limit = float(node.attributes.get("clip", 0.0))
-    bias = d.bias[0].copy()
-    bias[:2] += d.bias[1, :2]
-    if not linear:
-        bias[2] += d.bias[1, 2]
-
-    def constant(a: np.ndarray) -> Tensor:
-        return w.constant(np.ascontiguousarray(a))
+    nothing = w.constant(np.zeros(d.hidden, d.x.kind.numpy))
+    input_bias, state_bias = d.biases or (None, None)
+    last = nothing if input_bias is None else d.gate(w, input_bias, 2)
+    candidate_bias = nothing if state_bias is None else d.gate(w, state_bias, 2)
+    biases = [d.bias(w, 0), d.bias(w, 1), last if linear else d.bias(w, 2)]
 
     def bounded(x: Tensor) -> Tensor:
         return clipped(w, x, -limit, limit) if limit else x
 
-    inputs = product(w, d.x, constant(d.w.reshape(3 * hidden, -1)), constant(bias.reshape(-1)))
-    gates = constant(d.r[:2].reshape(2 * hidden, hidden))
-    candidate, candidate_bias = constant(d.r[2]), constant(d.bias[1, 2]) if linear else None
+    inputs = [product(w, d.x, d.gate(w, d.w, g), biases[g]) for g in range(3)]
+    pieces = [split(w, x, 0, steps) for x in inputs]
+    recurrent = [d.gate(w, d.r, g) for g in range(3)]
     h, rows = d.h, []
-    for x in split(w, inputs, 0, steps):
-        update, reset, new = split(w, x, 1, 3)
-        z_again, r_again = split(w, product(w, h, gates, None), 1, 2)
+    for update, reset, new in zip(*pieces, strict=True):
+        z_again, r_again = (product(w, h, own, None) for own in recurrent[:2])
         z = unary(w, "LOGISTIC", bounded(binary(w, "ADD", update, z_again)))
         r = unary(w, "LOGISTIC", bounded(binary(w, "ADD", reset, r_again)))
         if linear:
-            again = binary(w, "MUL", r, product(w, h, candidate, candidate_bias))
+            again = binary(w, "MUL", r, product(w, h, recurrent[2], candidate_bias))
         else:
-            again = product(w, binary(w, "MUL", r, h), candidate, None)
+            again = product(w, binary(w, "MUL", r, h), recurrent[2], None)
         n = unary(w, "TANH", bounded(binary(w, "ADD", new, again)))
         kept = plus(w, times(w, z, -1.0), 1.0)
         h = binary(w, "ADD", binary(w, "MUL", kept, n), binary(w, "MUL", z, h))
-        rows.append(w.reshaped(h, (1, batch, hidden)))
+        rows.append(w.reshaped(h, (1, batch, d.hidden)))
     return concatenated(w, rows, 0)
 
 

@@ -564,9 +564,16 @@ def _group_normalization(w: Writer, node: Node) -> None:
 
 def normalized(w: Writer, x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
     """(x - mean) / sqrt(variance + epsilon) over some axes."""
-    centred = binary(w, "SUB", x, reduced(w, "MEAN", x, axes))
+    return moments(w, x, axes, epsilon)[0]
+
+
+def moments(w: Writer, x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    """What is normalised over some axes, the mean, and 1 / sqrt(variance + epsilon)."""
+    mean = reduced(w, "MEAN", x, axes)
+    centred = binary(w, "SUB", x, mean)
     variance = reduced(w, "MEAN", binary(w, "MUL", centred, centred), axes)
-    return binary(w, "MUL", centred, unary(w, "RSQRT", plus(w, variance, epsilon)))
+    inverse = unary(w, "RSQRT", plus(w, variance, epsilon))
+    return binary(w, "MUL", centred, inverse), mean, inverse
 
 
 LOWERINGS: dict[str, Lowering] = {
