@@ -167,6 +167,20 @@ class TestWhatWasLookedFor:
         monkeypatch.setitem(NEEDS, TENSORRT, type(NEEDS[TENSORRT])(packages=("onnx",), install="nothing"))
         assert f"the Python package 'onnx' {onnx.__version__} is there" in looked_for(TENSORRT)
 
+    @pytest.mark.parametrize(
+        ("name", "needs"),
+        [
+            ("MIGraphXExecutionProvider", "AMD's ROCm with MIGraphX; ROCMExecutionProvider runs AMD's GPUs without MIGraphX"),
+            ("QNNExecutionProvider", "Qualcomm's AI Engine Direct SDK"),
+            ("XnnpackExecutionProvider", "XNNPACK; CPUExecutionProvider runs the same CPUs"),
+            ("VitisAIExecutionProvider", "AMD's Vitis AI, or its Ryzen AI Software, with an NPU"),
+        ],
+    )
+    def test_names_of_others_say_what_they_need(self, name: str, needs: str) -> None:
+        said = rf"{name} .* is not part of this version of intarsia .*On this machine: .*It needs {needs}"
+        with pytest.raises(ort.EPFail, match=said):
+            ort.InferenceSession(b"", providers=[name])
+
     def test_unknown(self) -> None:
         assert looked_for("AzureExecutionProvider") == ""
 

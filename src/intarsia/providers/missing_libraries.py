@@ -32,17 +32,29 @@ NEEDS: dict[str, Needs] = {
         ("cuda",), ("tensorrt_rtx",), ("Linux", "Windows"), "NVIDIA's driver and pip install 'intarsia[tensorrt]'"
     ),
     "ROCMExecutionProvider": Needs(("amdhip64",), (), ("Linux",), "AMD's ROCm, version 6 or later"),
-    "MIGraphXExecutionProvider": Needs(("amdhip64", "migraphx"), (), ("Linux",), "AMD's ROCm with MIGraphX"),
-    "DmlExecutionProvider": Needs(("DirectML", "d3d12"), (), ("Windows",), "Windows 10 version 1903 or later"),
+    "MIGraphXExecutionProvider": Needs(
+        ("amdhip64", "migraphx"), (), ("Linux",),
+        "AMD's ROCm with MIGraphX; ROCMExecutionProvider runs AMD's GPUs without MIGraphX",
+    ),
+    "DmlExecutionProvider": Needs(
+        ("d3d12",), ("wgpu",), ("Windows",), "Windows 10 version 1903 or later, a driver for Direct3D 12, and pip install wgpu"
+    ),
     "CoreMLExecutionProvider": Needs((), ("coremltools",), ("Darwin",), "macOS 14, and pip install 'intarsia[coreml]'"),
     "NnapiExecutionProvider": Needs(("neuralnetworks",), (), ("Android",), "Android 8.1 or later"),
     "ACLExecutionProvider": Needs((), ("openvino",), (), "an ARM64 CPU and pip install openvino, which brings ACL's kernels"),
     "ArmNNExecutionProvider": Needs(("armnn",), ("pyarmnn",), (), "ArmNN (on Debian: python3-pyarmnn)"),
     "WebGpuExecutionProvider": Needs(("vulkan",), ("wgpu",), (), "a Vulkan driver and pip install wgpu"),
     "OpenCLExecutionProvider": Needs(("OpenCL",), ("pyopencl",), (), "a device's OpenCL driver and pip install pyopencl"),
-    "QNNExecutionProvider": Needs(("QnnHtp",), (), (), "Qualcomm's AI Engine Direct SDK"),
+    "QNNExecutionProvider": Needs(
+        ("QnnHtp",), (), (), "Qualcomm's AI Engine Direct SDK; NnapiExecutionProvider reaches Qualcomm's NPUs on Android"
+    ),
+    "VitisAIExecutionProvider": Needs(
+        ("onnxruntime_vitisai_ep",), (), ("Linux", "Windows"), "AMD's Vitis AI, or its Ryzen AI Software, with an NPU"
+    ),
     "DnnlExecutionProvider": Needs(("dnnl",), (), (), "oneDNN (on Debian: libdnnl3)"),
-    "XnnpackExecutionProvider": Needs(("XNNPACK",), (), (), "XNNPACK"),
+    "XnnpackExecutionProvider": Needs(
+        ("XNNPACK",), (), (), "XNNPACK; CPUExecutionProvider runs the same CPUs by kernels of its own"
+    ),
     "CANNExecutionProvider": Needs(("ascendcl",), (), ("Linux",), "Huawei's CANN toolkit"),
 }
 
