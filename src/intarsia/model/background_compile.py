@@ -6,7 +6,7 @@ import contextvars
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from intarsia import progress
 from intarsia.ep.device import DeviceTensor
@@ -16,10 +16,8 @@ from intarsia.errors import Fail, ModelLoadCanceled
 if TYPE_CHECKING:
     import numpy as np
 
+    from intarsia.ep.program import Program
     from intarsia.model.compiled_model import CompiledModel
-    from intarsia.model.single_program_model import DirectModel
-
-    AnyModel: TypeAlias = "CompiledModel | DirectModel | Underway"
 
 KEY = "session.compile_in_background"
 
@@ -49,7 +47,7 @@ class _Race(RunContext):
 
 
 class Underway:
-    """A model as `CompiledModel` and `DirectModel` are, whose runs are the stand-in's until the compiled one is there.
+    """A `Runnable` whose runs are the stand-in's until the compiled model is there.
 
     A run that is going on then is begun again on the compiled model, which is sooner done than the rest of it.
 
@@ -61,7 +59,9 @@ class Underway:
         ready: called on the thread with the compiled model.
     """
 
-    feed_call = awaits = None
+    partition = awaits = None
+    programs: tuple[Program, ...] = ()
+    native_calls = ()
 
     def __init__(
         self,

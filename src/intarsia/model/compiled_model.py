@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,8 +26,11 @@ from intarsia.model.trace_profile import Profile, ProfiledNode
 from intarsia.ops.framework.registry import Registry
 from intarsia.ops.framework.registry_scopes import using
 from intarsia.partition.partition import Copy, Part, Partition, PartitionOptions, answering, label, partition
+from intarsia.values.feeds import native_calls
 
-_Run = Callable[[Sequence[Any], RunContext | None], list[Any]]
+if TYPE_CHECKING:
+    from intarsia.model.runnable import RunCall
+
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class _Step:
 
     name: str
     provider: str
-    call: _Run
+    call: RunCall
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     frees: tuple[int, ...] = ()
@@ -56,13 +59,13 @@ def _nbytes(value: Any) -> int:
 
 
 class CompiledModel:
-    """Runs a partition. `run(inputs, run=None)` takes and returns host values in the graph's order.
+    """A `Runnable`: a partition. `run(inputs, run=None)` takes and returns host values in the graph's order.
 
     Where one program in host memory is the whole model, `run` is that program's own method.
     """
 
-    run: _Run
-    feed_call: FeedCall | None = None  # as `DirectModel.feed_call`
+    run: RunCall
+    native_calls: tuple[FeedCall, ...] = ()  # as `DirectModel.native_calls`
     awaits: Awaits | None = None  # `Program.awaits`, where one program is the whole model
 
     def __init__(self, split: Partition, programs: Sequence[Program], profile: Profile | None = None) -> None:
@@ -142,14 +145,18 @@ class CompiledModel:
         return self._direct.bound(inputs, targets) if self._direct is not None else None
 
     def expect_feed(self, inputs: Sequence[Any]) -> None:
-        """As `DirectModel.expect_feed`, where one program in host memory is the whole model."""
+        """As `Runnable.expect_feed`, where one program in host memory is the whole model."""
         if self._direct is not None and self.run == self._direct.run:
-            self.feed_call = self._direct.feed_call(inputs) or self._direct.open_call()
+            self.native_calls = native_calls(self._direct.feed_call(inputs) or self._direct.open_call())
 
     def expect_sizes(self) -> None:
-        """As `DirectModel.expect_sizes`."""
+        """As `Runnable.expect_sizes`."""
         if self._direct is not None and self.run == self._direct.run:
-            self.feed_call = self._direct.open_call()
+            self.native_calls = native_calls(self._direct.open_call())
+
+    def finished(self, timeout: float | None = None) -> CompiledModel:
+        """The model itself."""
+        return self
 
     def steps_for(self, wanted: tuple[str, ...], stay: frozenset[str] = frozenset()) -> tuple[_Step, ...]:
         """The steps that the outputs `wanted` need, with what can be freed after each. Those of `stay` are not copied out."""
@@ -235,7 +242,7 @@ def _own(value: Any, inputs: Sequence[Any], results: Sequence[Any], constant: bo
     return value
 
 
-def _copy_call(copy: Copy) -> _Run:
+def _copy_call(copy: Copy) -> RunCall:
     def move(value: Any) -> Any:
         if value is None:
             return None

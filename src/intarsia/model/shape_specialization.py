@@ -22,6 +22,7 @@ from intarsia.plan.size_constraints import BRANCHES_APART, WINDOWS_APART
 
 if TYPE_CHECKING:
     from intarsia.model.compiled_model import CompiledModel
+    from intarsia.model.runnable import Runnable
     from intarsia.ops.framework.infer import Inference
     from intarsia.ops.framework.registry import Registry
 
@@ -51,10 +52,9 @@ class SizeCondition(NamedTuple):
         return self.holds(left, right) != self.negated
 
 
-def hosted(model: Any) -> frozenset[str]:
+def hosted(model: Runnable) -> frozenset[str]:
     """The outputs of every If that a compiled model runs as a step of its own."""
-    programs = getattr(model, "programs", None) or (getattr(model, "program", None),)
-    units = (unit for program in programs for unit in getattr(getattr(program, "executable", None), "units", ()))
+    units = (unit for program in model.programs for unit in getattr(getattr(program, "executable", None), "units", ()))
     nodes = (node for unit in units if isinstance(node := getattr(unit, "node", None), Node))
     return frozenset(name for node in nodes if _is_if(node) for name in node.outputs if name)
 
@@ -150,7 +150,7 @@ class SizeBranches:
     """
 
     def __init__(
-        self, graph: Graph, model: Any, operators: Registry, made: Callable[[str, Callable[[], Graph]], CompiledModel]
+        self, graph: Graph, model: Runnable, operators: Registry, made: Callable[[str, Callable[[], Graph]], CompiledModel]
     ) -> None:
         self._made, self._inputs, self._operators = made, list(graph.inputs), operators
         self._levels: dict[str, tuple[Graph, list[SizeCondition]]] = {}
@@ -192,7 +192,7 @@ class SizeBranches:
                 self._enter(path, model.partition.graph, model)
         return model
 
-    def _enter(self, path: str, graph: Graph, model: Any) -> None:
+    def _enter(self, path: str, graph: Graph, model: Runnable) -> None:
         found = conditions(graph, hosted(model), self._operators)
         self._levels[path] = (graph, found)
         read = frozenset[str]().union(*(c.symbols for c in found))

@@ -11,18 +11,22 @@ from intarsia.device.memory import taken_from_device
 from intarsia.ep.device import DeviceTensor
 from intarsia.ep.program import BoundCall, FeedCall, Program, RunContext
 from intarsia.errors import check_outputs
+from intarsia.values.feeds import native_calls
 
 
 class DirectModel:
-    """Runs one program whose inputs and outputs are the model's, in their order.
+    """A `Runnable`: one program whose inputs and outputs are the model's, in their order.
 
     Attributes:
-        feed_call: `Program.feed_call` for the shapes that came last twice in a row, or `Program.open_call`.
+        native_calls: by `Program.feed_call` for the shapes that came last twice in a row, or by `Program.open_call`.
     """
 
+    partition = None
+
     def __init__(self, program: Program) -> None:
+        self.programs = (program,)
         self.program = program
-        self.feed_call: FeedCall | None = None
+        self.native_calls: tuple[FeedCall, ...] = ()
         self.inputs, self.outputs, self.run, self.awaits = program.inputs, program.outputs, program.run, program.awaits
 
     def run_into(self, inputs: Sequence[Any], targets: Mapping[str, np.ndarray | None]) -> list[Any] | None:
@@ -34,12 +38,16 @@ class DirectModel:
         return self.program.bound(inputs, targets)
 
     def expect_feed(self, inputs: Sequence[Any]) -> None:
-        """Let `feed_call` be the function for inputs like these, where the program has one, else that for all sizes."""
-        self.feed_call = self.program.feed_call(inputs) or self.program.open_call()
+        """As `Runnable.expect_feed`."""
+        self.native_calls = native_calls(self.program.feed_call(inputs) or self.program.open_call())
 
     def expect_sizes(self) -> None:
-        """Let `feed_call` be the function for all sizes, where the program has one."""
-        self.feed_call = self.program.open_call()
+        """As `Runnable.expect_sizes`."""
+        self.native_calls = native_calls(self.program.open_call())
+
+    def finished(self, timeout: float | None = None) -> DirectModel:
+        """The model itself."""
+        return self
 
     def run_some(
         self, wanted: tuple[str, ...], inputs: Sequence[Any], run: RunContext | None = None, stay: frozenset[str] = frozenset()

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
     from intarsia.ep.provider import CompileContext, ExecutionProvider, Program, SavedProgram
     from intarsia.graph.model import Graph
-    from intarsia.model.background_compile import AnyModel
     from intarsia.model.compiled_model import CompiledModel
+    from intarsia.model.runnable import Runnable
     from intarsia.options.session_options import SessionOptions
 
 _Result = TypeVar("_Result")
@@ -87,7 +87,7 @@ class Start:
     """A session's beginning from the cache."""
 
     signature: Signature
-    model: AnyModel
+    model: Runnable
 
 
 class WarmStart:

@@ -27,6 +27,7 @@ from intarsia.graph.model import (
     ValueType,
 )
 from intarsia.lazy_dataclass import dataclass
+from intarsia.model.closed_model import ClosedModel
 from intarsia.model.signature import NodeArg
 from intarsia.model.trace_profile import Profile
 from intarsia.model.untrusted import MEMORY, OUTPUT, PROCESS, SECONDS, limit
@@ -39,7 +40,7 @@ from intarsia.providers.registry import CPU, REFERENCE
 from intarsia.sandbox.messages import NotUnderstood, packed, unpacked
 from intarsia.sandbox.process import Process, ProcessEnded
 from intarsia.session.limited_runs import deadline_context
-from intarsia.session.local_engine import Closed, check_names, checked_feed, delivered
+from intarsia.session.local_engine import check_names, checked_feed, delivered
 from intarsia.session.session_builder import CREATION_TIMEOUT
 from intarsia.values.feeds import FeedReader
 
@@ -58,7 +59,7 @@ class _Model:
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    feed_call = None
+    native_calls = ()
 
 
 class _Profile(Profile):
@@ -301,11 +302,11 @@ class RemoteEngine:
         if self._process is not None:
             self._process.close()
         self._process = None
-        self.model = self._reader = Closed()
+        self.model = self._reader = ClosedModel()
 
     @property
     def closed(self) -> bool:
-        return isinstance(self.model, Closed)
+        return isinstance(self.model, ClosedModel)
 
 
 def _nothing() -> None:

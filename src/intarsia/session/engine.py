@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from intarsia.ep.provider import BoundCall, CompileContext
     from intarsia.graph.model import Graph
     from intarsia.model.compiled_model import CompiledModel
+    from intarsia.model.runnable import Runnable
     from intarsia.model.signature import NodeArg
     from intarsia.model.trace_profile import Profile
     from intarsia.model.warm_start import Signature
@@ -26,8 +27,8 @@ class Engine(Protocol):
 
     Attributes:
         source, options, profile: the session's model, its options in force, and what is told of times (or None).
-        model: what runs; its `feed_call` is the native function for the feeds that are met most, or None.
-        watched: whether a run is more than its results, so that neither `feed_call` nor what `bound` gave may be called.
+        model: what runs.
+        watched: whether a run is more than its results, so that neither its `native_calls` nor what `bound` gave may be called.
         output_names: all outputs, in the model's order.
         providers: names in order of priority.
         may_fall_back: whether a provider that fails in a run may be left out.
@@ -35,7 +36,7 @@ class Engine(Protocol):
 
     source: ModelSource
     options: SessionOptions
-    model: Any
+    model: Runnable
     watched: bool
     output_names: list[str]
     signature: Signature
@@ -74,10 +75,10 @@ class Engine(Protocol):
     def run_into(self, feed: Mapping[str, Any], targets: Mapping[str, Any]) -> list[Any] | None:
         """All outputs, each written into its target; None where `run` has to make them."""
 
-    def bound(self, model: Any, inputs: list[np.ndarray], targets: Mapping[str, Any]) -> BoundCall | None:
+    def bound(self, model: Runnable, inputs: list[np.ndarray], targets: Mapping[str, Any]) -> BoundCall | None:
         """What runs `model` on fixed memory, or None, as where runs are watched."""
 
-    def recovers(self, error: BaseException, model: Any) -> bool:
+    def recovers(self, error: BaseException, model: Runnable) -> bool:
         """After an error in a run of `model`: whether the session was made anew without the provider that failed."""
 
     def graph(self) -> Graph: ...

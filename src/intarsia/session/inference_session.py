@@ -14,7 +14,6 @@ from intarsia.options.session_options import RunOptions, SessionOptions
 from intarsia.session.local_engine import LocalEngine
 from intarsia.session.ort_methods import OrtMethods
 from intarsia.session.session_builder import ModelSource, SessionBuilder, limited_making, reads_config
-from intarsia.values.feeds import out_of_ort_values
 
 if TYPE_CHECKING:
     from intarsia.providers.registry import ProviderArgument
@@ -121,17 +120,14 @@ class InferenceSession(OrtMethods):
             and (not output_names or output_names == engine.output_names)
         ):  # fmt: skip
             model = engine.model
-            if (call := model.feed_call) is not None:
-                try:
-                    results: list[Any] | None = call(input_feed)
-                    if results is None and (held := out_of_ort_values(input_feed)) is not None:
-                        results = call(held)
-                except Exception as error:
-                    if not engine.recovers(error, model):
-                        raise
-                else:
+            try:
+                for call in model.native_calls:
+                    results = call(input_feed)
                     if results is not None:
                         return results
+            except Exception as error:
+                if not engine.recovers(error, model):
+                    raise
         return engine.run(output_names, input_feed, run_options, timeout, framework, taps)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:

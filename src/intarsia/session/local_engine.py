@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
 
 from intarsia.ep.device import DeviceTensor
 from intarsia.ep.provider import BoundCall, CompileContext, RunContext
-from intarsia.errors import EPFail, Fail, IntarsiaError, WrongType, crashed, is_of_a_signal_handler
+from intarsia.errors import EPFail, IntarsiaError, WrongType, crashed, is_of_a_signal_handler
 from intarsia.graph.model import SparseTensorType
 from intarsia.log import session_logger
 from intarsia.machine import fork_safety
@@ -35,8 +35,8 @@ from intarsia.values.feeds import FeedReader, SizesDiffer
 if TYPE_CHECKING:
     from intarsia.ep.arena import Arena
     from intarsia.graph.model import Graph
-    from intarsia.model.background_compile import AnyModel
     from intarsia.model.compiled_model import CompiledModel
+    from intarsia.model.runnable import Runnable
     from intarsia.model.trace_profile import Profile
     from intarsia.reports.explain import Explanation
     from intarsia.session.inspection import Inspection
@@ -50,22 +50,6 @@ SHRINKAGE = "memory.enable_memory_arena_shrinkage"
 _PATIENCE = 100  # runs
 
 
-class Closed:
-    """What a closed session reads feeds with and runs: both say that it is closed."""
-
-    def _raise(self, *_: Any, **__: Any) -> NoReturn:
-        raise Fail("the session is closed: make a new InferenceSession")
-
-    quick = read = run = run_some = bound = _raise
-    feed_call = awaits = None
-
-    @property
-    def outputs(self) -> NoReturn:
-        self._raise()
-
-    inputs = programs = partition = outputs
-
-
 class LocalEngine:
     """Implements `session.engine.Engine`.
 
@@ -77,8 +61,9 @@ class LocalEngine:
     """
 
     built: Built
-    model: AnyModel
+    model: Runnable
     output_names: list[str]
+    closed = False
 
     def __init__(self, builder: SessionBuilder, *, may_fall_back: bool) -> None:
         self.builder, self.source, self.options = builder, builder.source, builder.options
@@ -106,7 +91,7 @@ class LocalEngine:
                 engine.model = whole
 
         built, made = self.builder.build(providers, provider_options, (wanted, take), anew=self._made)
-        self.built, self._made = built, True
+        self.built, self._made, self.closed = built, True, False
         self.signature, self.model, self.log = built.signature, made, built.maker.log
         self.reader: Any = FeedReader(built.signature.inputs)
         guard = options.config("session.nonfinite")
@@ -150,8 +135,11 @@ class LocalEngine:
 
     def close(self) -> None:
         """Free the model and its memory. Later runs raise Fail; one that is going on ends as usual."""
-        closed: Any = Closed()
+        from intarsia.model.closed_model import ClosedModel
+
+        closed: Any = ClosedModel()
         self.reader = self.model = closed
+        self.closed = True
         self.variants, self._by_size = {}, None
 
     # --- what it is ---
@@ -166,15 +154,10 @@ class LocalEngine:
         if isinstance(model, Underway):
             model.finished(timeout)
 
-    @property
-    def closed(self) -> bool:
-        return isinstance(self.model, Closed)
-
     def check_open(self) -> None:
         """Raises Fail where the session is closed."""
-        model = self.model
-        if isinstance(model, Closed):
-            model.run()
+        if self.closed:
+            self.model.finished()
 
     def graph(self) -> Graph:
         """The model as it was loaded."""
@@ -196,7 +179,7 @@ class LocalEngine:
 
     def settled_model(self) -> CompiledModel | DirectModel:
         """The model, once it is compiled."""
-        return self.model.finished() if isinstance(self.model, Underway) else self.model
+        return self.model.finished()
 
     def profiled(self, graph: Graph, profile: Profile) -> CompiledModel:
         """A model made as the session's own, which tells `profile` of its kernels."""
@@ -265,7 +248,7 @@ class LocalEngine:
         """As `InferenceSession.run`, which goes on here where the model's native function does not do."""
         plain = run_options is None and timeout is None and framework is None and taps is None and not self.watched
         usual = plain and (not output_names or output_names == self.output_names)
-        model: AnyModel = self.model
+        model: Runnable = self.model
         try:
             inputs = self.reader.quick(input_feed, model.awaits) if type(input_feed) is dict else None
             if inputs is not None and self._by_size is not None:
@@ -298,7 +281,7 @@ class LocalEngine:
         return self.run(output_names, input_feed, run_options, timeout, framework, taps)
 
     def _run_model(
-        self, model: AnyModel, inputs: list[Any], run: RunContext | None = None, wanted: tuple[str, ...] = (),
+        self, model: Runnable, inputs: list[Any], run: RunContext | None = None, wanted: tuple[str, ...] = (),
         stay: frozenset[str] = frozenset(),
     ) -> list[Any]:  # fmt: skip
         """The outputs `wanted`, all without names. Where the model is not made for such sizes, one is made that is."""
@@ -316,11 +299,11 @@ class LocalEngine:
         except Exception as error:
             raise self._crash_of(model, error) from error
 
-    def _crash_of(self, model: AnyModel, error: Exception) -> EPFail:
+    def _crash_of(self, model: Runnable, error: Exception) -> EPFail:
         """The error for one that the provider of a whole model did not mean to raise."""
         return crashed(self._provider_of(model), "in a run", error)
 
-    def _note_shapes(self, model: AnyModel, inputs: Sequence[Any]) -> None:
+    def _note_shapes(self, model: Runnable, inputs: Sequence[Any]) -> None:
         """After a plain run: where the shapes are those of the one before, later ones go by a native function for these, if
         any; else by one for all shapes that were met."""
         shapes = [getattr(x, "shape", None) for x in inputs]
@@ -332,10 +315,10 @@ class LocalEngine:
         if shapes != self._expected and self._by_size is None:
             self._prepared(model, lambda: model.expect_feed(inputs))
         self._expected = shapes
-        if model.feed_call is None:
+        if not model.native_calls:
             self._patience = _PATIENCE
 
-    def _prepared(self, model: AnyModel, prepare: Callable[[], None]) -> None:
+    def _prepared(self, model: Runnable, prepare: Callable[[], None]) -> None:
         """Let a model prepare later runs; where its provider crashes, that is as in a run."""
         try:
             prepare()
@@ -357,7 +340,7 @@ class LocalEngine:
             self._fall_back(error, model)
         return self.run(output_names, input_feed, run_options)
 
-    def recovers(self, error: BaseException, model: AnyModel) -> bool:
+    def recovers(self, error: BaseException, model: Runnable) -> bool:
         """After an error in a run of `model`: whether a provider failed or crashed and the session was made anew without it.
 
         Raises:
@@ -369,12 +352,12 @@ class LocalEngine:
         self._fall_back(error if isinstance(error, EPFail) else self._crash_of(model, error), model)
         return True
 
-    def _provider_of(self, model: AnyModel) -> str:
+    def _provider_of(self, model: Runnable) -> str:
         """The provider that has a whole model, "" where there are several."""
-        parts = () if isinstance(model, (DirectModel, Underway)) else model.partition.parts
+        parts = () if model.partition is None else model.partition.parts
         return parts[0].provider.name if len(parts) == 1 else "" if parts else self.providers[0]
 
-    def _fall_back(self, error: EPFail, model: AnyModel) -> None:
+    def _fall_back(self, error: EPFail, model: Runnable) -> None:
         """Make the session anew without the provider that failed in a run of `model`; raises `error` where that may not be."""
         with self._fallback_lock:
             if model is not self.model and not any(model is m for m, _ in self.variants.values()):
@@ -388,7 +371,7 @@ class LocalEngine:
             report(f"{failed} failed in a run: {error}. The session goes on with {', '.join(self.providers)}.")
 
     def run_some(
-        self, model: AnyModel, inputs: list[Any], output_names: Sequence[str] | None,
+        self, model: Runnable, inputs: list[Any], output_names: Sequence[str] | None,
         run: RunContext | None, stay: frozenset[str] = frozenset(),
     ) -> list[Any]:  # fmt: skip
         """The outputs of a compiled model under the limits of the session and the run, logged and noted."""
@@ -431,7 +414,7 @@ class LocalEngine:
         if run is not None and SHRINKAGE in run.config and not isinstance(model, Underway):  # what serves meanwhile keeps none
             from intarsia.reports.memory_report import shrink
 
-            shrink(model, run.config[SHRINKAGE])
+            shrink(model.finished(), run.config[SHRINKAGE])
         return results
 
     def log_of(self, options: RunOptions | None) -> logging.Logger:
@@ -450,7 +433,7 @@ class LocalEngine:
             given = ", ".join(f"{list(x.shape)}" if hasattr(x, "shape") else type(x).__name__ for x in inputs)
             log.debug("run of %s -> %s took %.3f ms", given, ", ".join(wanted), milliseconds)
 
-    def _read(self, feed: Any) -> tuple[AnyModel, list[Any]]:
+    def _read(self, feed: Any) -> tuple[Runnable, list[Any]]:
         """The compiled model for a feed and its inputs. Where these give one symbol two sizes, as onnxruntime allows, it is a
         model without that symbol."""
         model, reader = self._model_for(feed)
@@ -466,13 +449,13 @@ class LocalEngine:
         model, reader = variants.with_own_sizes(self, why)
         return model, reader.read(feed)
 
-    def _for_sizes(self, inputs: Sequence[Any]) -> AnyModel:
+    def _for_sizes(self, inputs: Sequence[Any]) -> Runnable:
         """The model for inputs of these sizes, where they decide which branches run."""
         if self._by_size is True:
             from intarsia.ops import registry
 
             model = self.settled_model()
-            graph = self.built.maker.optimised(self.graph()) if isinstance(model, DirectModel) else model.partition.graph
+            graph = self.built.maker.optimised(self.graph()) if model.partition is None else model.partition.graph
             operators = self.builder.operators if self.builder.operators is not None else registry()
             owner = ref(self)
 
@@ -485,7 +468,7 @@ class LocalEngine:
         found = self._by_size.model(inputs) if isinstance(self._by_size, SizeBranches) else None
         return self.model if found is None else found
 
-    def _model_for(self, feed: Mapping[str, Any]) -> tuple[AnyModel, FeedReader]:
+    def _model_for(self, feed: Mapping[str, Any]) -> tuple[Runnable, FeedReader]:
         """The compiled model for a feed: where it overrides initializers, one that takes those as inputs."""
         given = self.overridden(feed)
         if not given:
@@ -528,7 +511,7 @@ class LocalEngine:
         results = dict(zip(model.outputs, made, strict=True))
         return [results[name] for name in targets]
 
-    def bound(self, model: AnyModel, inputs: list[np.ndarray], targets: Mapping[str, Any]) -> BoundCall | None:
+    def bound(self, model: Runnable, inputs: list[np.ndarray], targets: Mapping[str, Any]) -> BoundCall | None:
         """What runs `model` on fixed memory, where it can be called so."""
         if self.watched:
             return None

@@ -35,8 +35,8 @@ from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, r
 if TYPE_CHECKING:
     from intarsia.graph.model import Graph
     from intarsia.model.auto_provider import Choice
-    from intarsia.model.background_compile import AnyModel
     from intarsia.model.compiled_model import CompiledModel
+    from intarsia.model.runnable import Runnable
     from intarsia.model.signature_verification import SignedFiles
     from intarsia.model.trace_profile import Profile
     from intarsia.ops.framework.registry import Registry
@@ -152,7 +152,7 @@ class SessionBuilder:
         background: Background,
         *,
         anew: bool,
-    ) -> tuple[Built, AnyModel]:
+    ) -> tuple[Built, Runnable]:
         """Everything of a session that depends on the providers; apart from it the model, which its user can so let go.
 
         Args:

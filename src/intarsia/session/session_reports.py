@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import Fail
 from intarsia.lazy_dataclass import dataclass
-from intarsia.model.single_program_model import DirectModel
 from intarsia.providers.registry import CPU
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ class Reports:
 
         places: dict[str, set[str]] = {}
         model = self._engine.settled_model()
-        for part in () if isinstance(model, DirectModel) else model.partition.parts:
+        for part in () if model.partition is None else model.partition.parts:
             for name in part.graph.input_names() if reads else part.graph.output_names():
                 on_host = part.provider.device.host or (reads and name in part.host_inputs)
                 places.setdefault(name, set()).add("" if on_host else part.provider.name)

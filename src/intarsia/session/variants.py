@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from intarsia.model import load_and_optimize
-from intarsia.model.background_compile import Underway
 from intarsia.model.shape_specialization import pinned, with_any_elements, with_branches_apart, with_windows_apart
-from intarsia.model.single_program_model import DirectModel
 from intarsia.plan.size_constraints import BranchApart, ElementsApart, SizesApart
 
 if TYPE_CHECKING:
     from intarsia.graph.model import Graph
-    from intarsia.model.background_compile import AnyModel
     from intarsia.model.compiled_model import CompiledModel
+    from intarsia.model.runnable import Runnable
     from intarsia.session.local_engine import LocalEngine
     from intarsia.values.feeds import FeedReader
 
@@ -24,7 +22,7 @@ _ELEMENTS_APART = ("", "elements apart")
 _OWN_SIZES = ("", "own sizes")  # the key of a variant; others are names of initializers
 
 
-def apart(engine: LocalEngine, model: AnyModel, inputs: Sequence[Any], error: BranchApart | SizesApart) -> CompiledModel | None:
+def apart(engine: LocalEngine, model: Runnable, inputs: Sequence[Any], error: BranchApart | SizesApart) -> CompiledModel | None:
     """The variant that runs what `model`, one of the engine's, could not; None where it is that already."""
     if isinstance(error, BranchApart):
         return _branches_apart(engine, model)
@@ -41,7 +39,7 @@ def with_own_sizes(engine: LocalEngine, why: str) -> tuple[CompiledModel, FeedRe
     return engine.variant(_OWN_SIZES, opened)
 
 
-def _sizes_apart(engine: LocalEngine, model: AnyModel, inputs: Sequence[Any], error: SizesApart) -> CompiledModel | None:
+def _sizes_apart(engine: LocalEngine, model: Runnable, inputs: Sequence[Any], error: SizesApart) -> CompiledModel | None:
     """With elements of sequences of any shape; with the sizes of inputs as numbers; and where the sizes are others, with pools
     in Python."""
     elements = isinstance(error, ElementsApart)
@@ -56,11 +54,12 @@ def _sizes_apart(engine: LocalEngine, model: AnyModel, inputs: Sequence[Any], er
     return None if graph is None else engine.variant(key, lambda: graph)[0]
 
 
-def _branches_apart(engine: LocalEngine, model: AnyModel) -> CompiledModel | None:
+def _branches_apart(engine: LocalEngine, model: Runnable) -> CompiledModel | None:
     """With branches that are programs of their own."""
     key = next((key for key, (known, _) in list(engine.variants.items()) if known is model), ())
     if key[-1:] == _BRANCHES_APART[-1:]:
         return None
-    if model is engine.model or isinstance(model, (DirectModel, Underway)):
+    if model is engine.model or model.partition is None:
         return engine.variant(_BRANCHES_APART, lambda: with_branches_apart(engine.graph()))[0]
-    return engine.variant((*key, *_BRANCHES_APART), lambda: with_branches_apart(model.partition.graph))[0]
+    graph = model.partition.graph
+    return engine.variant((*key, *_BRANCHES_APART), lambda: with_branches_apart(graph))[0]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.ep.device import DeviceTensor
-from intarsia.ep.program import Awaits
+from intarsia.ep.program import Awaits, FeedCall
 from intarsia.errors import IntarsiaError, InvalidArgument, OutOfMemory, WrongType, crashed, nearest
 from intarsia.graph.dims import Expr, format_shape
 from intarsia.graph.dtypes import DType
@@ -45,6 +45,19 @@ def out_of_ort_values(feed: Any) -> dict[str, Any] | None:
     if kind is np.ndarray or not _is_ort_value(kind):
         return None
     return {name: value._value if type(value) is kind else value for name, value in feed.items()}
+
+
+def native_calls(call: FeedCall | None) -> tuple[FeedCall, ...]:
+    """The ways to call a native function of a feed, as `Runnable.native_calls`: with the feed, and with what its OrtValues
+    hold."""
+    if call is None:
+        return ()
+
+    def with_ort_values(feed: dict[str, Any]) -> list[Any] | None:
+        held = out_of_ort_values(feed)
+        return None if held is None else call(held)
+
+    return call, with_ort_values
 
 
 def _are_awaited(shapes: tuple[tuple[int, ...] | None, ...], awaits: Awaits) -> bool:
