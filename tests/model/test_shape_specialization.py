@@ -60,8 +60,8 @@ def expected(x: np.ndarray) -> np.ndarray:
 
 
 def chosen(made: ort.InferenceSession, *inputs: np.ndarray) -> Any:
-    assert isinstance(made._engine._by_size, shape_specialization.SizeBranches)
-    return made._engine._by_size.model(inputs)
+    assert isinstance(made._engine.by_sizes.branches, shape_specialization.SizeBranches)
+    return made._engine.by_sizes.branches.model(inputs)
 
 
 @pytest.mark.parametrize("start", ["bytes", "cache"])
@@ -142,4 +142,4 @@ def test_conditions_that_sizes_do_not_decide() -> None:
     made = session(nodes, [value("x", FLOAT, ["a", 1])])
     for x, shape in ((np.array([[1]], np.float32), (1,)), (np.array([[2]], np.float32), (1, 1))):
         assert made.run(None, {"x": x})[0].shape == shape
-    assert made._engine._by_size is None or chosen(made, rows(1, 1)) is None
+    assert made._engine.by_sizes is None or chosen(made, rows(1, 1)) is None

@@ -216,8 +216,8 @@ def test_results(monkeypatch: pytest.MonkeyPatch) -> None:
     session.run(None, {"x": np.zeros(1 << 18, np.float32)})
     message = r"the results have 1\.\d MiB, at most 1\.0 MiB are allowed \('untrusted\.output_mib'\)"
     runs: list[int] = []
-    run = session._engine._run_model
-    monkeypatch.setattr(session._engine, "_run_model", lambda *given: runs.append(1) or run(*given))
+    run = session._engine.run_model
+    monkeypatch.setattr(session._engine, "run_model", lambda *given: runs.append(1) or run(*given))
     with pytest.raises(OutOfMemory, match=message):
         session.run(None, {"x": np.zeros(300_000, np.float32)})
     assert len(runs) == 1  # what is refused is not tried again

@@ -140,11 +140,12 @@ NEEDED_OF = {
     "providers.cpu.program.calls": "call_list host_kernels speculative_binding",
     "runtime": "executor read_ahead spmd_state threads",
     "session": "inference_session local_engine ort_methods session_builder",
+    "session.call_paths": "plain_run",
     "values": "feeds interop session_enums",
 }
 PACKAGES = (
     "cache codegen codegen.llvm device ep graph graph.formats machine model options passes plan providers "
-    "providers.cpu providers.cpu.program providers.cpu.program.calls runtime session values"
+    "providers.cpu providers.cpu.program providers.cpu.program.calls runtime session session.call_paths values"
 ).split()
 NEEDED = {"intarsia", *(f"intarsia.{name}" for name in PACKAGES)} | {
     f"intarsia.{package}.{name}".replace("..", ".") for package, names in NEEDED_OF.items() for name in names.split()

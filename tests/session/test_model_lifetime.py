@@ -98,7 +98,7 @@ def test_models_for_sizes_go_with_their_session(how: str) -> None:
         for _ in range(3):
             assert session.run(None, {"x": x})[0].shape == ((2,) if width == 1 else (2, width))
     engine: Any = session._engine
-    assert isinstance(engine._by_size, SizeBranches)
+    assert isinstance(engine.by_sizes.branches, SizeBranches)
     assert engine.variants
     models = [ref(model) for model, _ in engine.variants.values()] + [ref(engine.model)]
     del engine

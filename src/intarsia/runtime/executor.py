@@ -595,6 +595,7 @@ _CALLERS = (
     "intarsia.runtime.",
     "intarsia.session.inference_session",
     "intarsia.session.local_engine",
+    "intarsia.values.feeds",
 )
 
 

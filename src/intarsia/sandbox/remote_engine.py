@@ -39,8 +39,9 @@ from intarsia.providers.fallback import warn
 from intarsia.providers.registry import CPU, REFERENCE
 from intarsia.sandbox.messages import NotUnderstood, packed, unpacked
 from intarsia.sandbox.process import Process, ProcessEnded
-from intarsia.session.limited_runs import deadline_context
-from intarsia.session.local_engine import check_names, checked_feed, delivered
+from intarsia.session.call_paths.checked_run import checked_feed, delivered
+from intarsia.session.call_paths.limits import deadline_context
+from intarsia.session.call_paths.model_calls import check_names
 from intarsia.session.session_builder import CREATION_TIMEOUT
 from intarsia.values.feeds import FeedReader
 

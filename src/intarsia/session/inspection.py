@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from intarsia.ep.provider import RunContext
 from intarsia.errors import Fail
 from intarsia.reports.taps import Tapped, matching, with_taps
+from intarsia.session.call_paths.model_calls import run_some
+from intarsia.session.call_paths.model_variants import overridden, variant
 
 if TYPE_CHECKING:
     from intarsia.graph.model import Graph
@@ -63,7 +65,7 @@ class Inspection:
 
         engine = self._engine
         names = tuple(matching(engine.graph(), patterns))
-        given = engine.overridden(feed)
+        given = overridden(engine, feed)
         key = ("taps", *given, "", *names)
 
         def opened() -> Graph:
@@ -72,9 +74,9 @@ class Inspection:
             graph = engine.graph()
             return with_taps(load_and_optimize.with_inputs(graph, given) if given else graph, names)
 
-        model, reader = engine.variant(key, opened)
+        model, reader = variant(engine, key, opened)
         wanted = list(output_names or engine.output_names)
-        results = engine.run_some(model, reader.read(feed), [*wanted, *names], run)
+        results = run_some(engine, model, reader.read(feed), [*wanted, *names], run)
         return Tapped(results[: len(wanted)], zip(names, results[len(wanted) :], strict=True))
 
     def check_finite(self, results: Sequence[Any], feed: Any, options: RunOptions | None = None) -> None:

@@ -1,25 +1,68 @@
-"""Variants of a session's model, for feeds that it has no kernels for as it was compiled."""
+"""Variants of a session's model, for feeds that it has no kernels for as it was compiled, and which of them a feed is for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from intarsia.model import load_and_optimize
 from intarsia.model.shape_specialization import pinned, with_any_elements, with_branches_apart, with_windows_apart
 from intarsia.plan.size_constraints import BranchApart, ElementsApart, SizesApart
+from intarsia.values.feeds import FeedReader, SizesDiffer
 
 if TYPE_CHECKING:
     from intarsia.graph.model import Graph
     from intarsia.model.compiled_model import CompiledModel
     from intarsia.model.runnable import Runnable
     from intarsia.session.local_engine import LocalEngine
-    from intarsia.values.feeds import FeedReader
 
 _BRANCHES_APART = ("", "branches apart")
 _WINDOWS_APART = ("", "windows apart")
 _ELEMENTS_APART = ("", "elements apart")
 _OWN_SIZES = ("", "own sizes")  # the key of a variant; others are names of initializers
+
+
+def read(engine: LocalEngine, feed: Any) -> tuple[Runnable, list[Any]]:
+    """The model for a feed and its inputs. Where these give one symbol two sizes, as onnxruntime allows, it is a model without
+    that symbol."""
+    model, reader = _model_for(engine, feed)
+    differ = ""
+    try:
+        inputs = reader.read(feed)
+    except SizesDiffer as error:
+        if reader is not engine.reader:
+            raise
+        differ = str(error)
+    if differ:
+        model, reader = with_own_sizes(engine, differ)
+        return model, reader.read(feed)
+    if engine.by_sizes is not None and model is engine.model:
+        model = engine.by_sizes.model(engine, inputs)
+    return model, inputs
+
+
+def _model_for(engine: LocalEngine, feed: Any) -> tuple[Runnable, FeedReader]:
+    """The compiled model for a feed: where it overrides initializers, one that takes those as inputs."""
+    given = overridden(engine, feed)
+    if not given:
+        return engine.model, engine.reader
+    return variant(engine, given, lambda: load_and_optimize.with_inputs(engine.graph(), given))
+
+
+def overridden(engine: LocalEngine, feed: Any) -> tuple[str, ...]:
+    """The initializers for which the feed has other values."""
+    return tuple(v.name for v in engine.signature.overridable if v.name in feed) if isinstance(feed, Mapping) else ()
+
+
+def variant(engine: LocalEngine, key: tuple[str, ...], opened: Callable[[], Graph]) -> tuple[CompiledModel, FeedReader]:
+    """The variant `key` of the model; compiled from the graph that `opened` gives where it is not there."""
+    with engine.variants_lock:
+        engine.check_open()
+        variants = engine.variants  # others, where the session is closed or made anew meanwhile
+        if key not in variants:
+            graph = opened()
+            variants[key] = (engine.built.maker.compiled(graph), FeedReader(graph.inputs))
+        return variants[key]
 
 
 def apart(engine: LocalEngine, model: Runnable, inputs: Sequence[Any], error: BranchApart | SizesApart) -> CompiledModel | None:
@@ -36,7 +79,7 @@ def with_own_sizes(engine: LocalEngine, why: str) -> tuple[CompiledModel, FeedRe
         engine.log.warning("%s; the model is compiled anew without shared sizes for such inputs", why)
         return load_and_optimize.with_own_sizes(engine.graph())
 
-    return engine.variant(_OWN_SIZES, opened)
+    return variant(engine, _OWN_SIZES, opened)
 
 
 def _sizes_apart(engine: LocalEngine, model: Runnable, inputs: Sequence[Any], error: SizesApart) -> CompiledModel | None:
@@ -45,13 +88,13 @@ def _sizes_apart(engine: LocalEngine, model: Runnable, inputs: Sequence[Any], er
     elements = isinstance(error, ElementsApart)
     numbers = pinned(engine.graph(), inputs) if model is engine.model and not elements else None
     if numbers is not None:
-        return engine.variant(("pinned", *(str(getattr(x, "shape", "")) for x in inputs)), lambda: numbers)[0]
+        return variant(engine, ("pinned", *(str(getattr(x, "shape", "")) for x in inputs)), lambda: numbers)[0]
     key, change = (_ELEMENTS_APART, with_any_elements) if elements else (_WINDOWS_APART, with_windows_apart)
     known = engine.variants.get(key)
     if known is not None:
         return None if known[0] is model else known[0]
     graph = change(engine.graph())
-    return None if graph is None else engine.variant(key, lambda: graph)[0]
+    return None if graph is None else variant(engine, key, lambda: graph)[0]
 
 
 def _branches_apart(engine: LocalEngine, model: Runnable) -> CompiledModel | None:
@@ -60,6 +103,6 @@ def _branches_apart(engine: LocalEngine, model: Runnable) -> CompiledModel | Non
     if key[-1:] == _BRANCHES_APART[-1:]:
         return None
     if model is engine.model or model.partition is None:
-        return engine.variant(_BRANCHES_APART, lambda: with_branches_apart(engine.graph()))[0]
+        return variant(engine, _BRANCHES_APART, lambda: with_branches_apart(engine.graph()))[0]
     graph = model.partition.graph
-    return engine.variant((*key, *_BRANCHES_APART), lambda: with_branches_apart(graph))[0]
+    return variant(engine, (*key, *_BRANCHES_APART), lambda: with_branches_apart(graph))[0]
