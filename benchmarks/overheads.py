@@ -318,7 +318,7 @@ def took(session: Any) -> int:
     """Nanoseconds of the last run that a function of the feed made, by the clock."""
     from intarsia.runtime import spmd_state as word
 
-    return int(session._model.native_calls[0].__self__[word.FEED_TOOK])
+    return int(session._model.fast_calls[0].__self__[word.FEED_TOOK])
 
 
 def watch_native_runs() -> None:

@@ -61,7 +61,7 @@ class Underway:
 
     partition = awaits = None
     programs: tuple[Program, ...] = ()
-    native_calls = ()
+    fast_calls = ()
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from intarsia.errors import Fail
 class ClosedModel:
     """A `Runnable`, and a reader of feeds, that says of everything that the session is closed."""
 
-    native_calls = ()
+    fast_calls = ()
     awaits = None
 
     def _raise(self, *_: Any, **__: Any) -> NoReturn:

@@ -26,7 +26,7 @@ from intarsia.model.trace_profile import Profile, ProfiledNode
 from intarsia.ops.framework.registry import Registry
 from intarsia.ops.framework.registry_scopes import using
 from intarsia.partition.partition import Copy, Part, Partition, PartitionOptions, answering, label, partition
-from intarsia.values.feeds import native_calls
+from intarsia.values.feeds import fast_calls
 
 if TYPE_CHECKING:
     from intarsia.model.runnable import RunCall
@@ -65,7 +65,7 @@ class CompiledModel:
     """
 
     run: RunCall
-    native_calls: tuple[FeedCall, ...] = ()  # as `DirectModel.native_calls`
+    fast_calls: tuple[FeedCall, ...] = ()  # as `DirectModel.fast_calls`
     awaits: Awaits | None = None  # `Program.awaits`, where one program is the whole model
 
     def __init__(self, split: Partition, programs: Sequence[Program], profile: Profile | None = None) -> None:
@@ -147,12 +147,12 @@ class CompiledModel:
     def expect_feed(self, inputs: Sequence[Any]) -> None:
         """As `Runnable.expect_feed`, where one program in host memory is the whole model."""
         if self._direct is not None and self.run == self._direct.run:
-            self.native_calls = native_calls(self._direct.feed_call(inputs) or self._direct.open_call())
+            self.fast_calls = fast_calls(self._direct.feed_call(inputs) or self._direct.open_call())
 
     def expect_sizes(self) -> None:
         """As `Runnable.expect_sizes`."""
         if self._direct is not None and self.run == self._direct.run:
-            self.native_calls = native_calls(self._direct.open_call())
+            self.fast_calls = fast_calls(self._direct.open_call())
 
     def finished(self, timeout: float | None = None) -> CompiledModel:
         """The model itself."""

@@ -27,7 +27,7 @@ class Runnable(Protocol):
         inputs, outputs: names, in the model's order.
         programs: what it is compiled to, in the order of its parts; empty before it is.
         partition: which provider has what; None where that is not known: a program from the cache, or nothing yet.
-        native_calls: functions of a feed, in the order in which they are to be tried. Each gives all outputs, or None for a
+        fast_calls: functions of a feed, in the order in which they are to be tried. Each gives all outputs, or None for a
             feed that is not for it.
         awaits: `Program.awaits`, where one program is the whole model.
         run: computes all outputs.
@@ -42,7 +42,7 @@ class Runnable(Protocol):
     @property
     def partition(self) -> Partition | None: ...
     @property
-    def native_calls(self) -> tuple[FeedCall, ...]: ...
+    def fast_calls(self) -> tuple[FeedCall, ...]: ...
     @property
     def awaits(self) -> Awaits | None: ...
     @property
@@ -60,10 +60,10 @@ class Runnable(Protocol):
         """`Program.bound` where one program in host memory is the whole model, else None."""
 
     def expect_feed(self, inputs: Sequence[Any]) -> None:
-        """Let `native_calls` be those for inputs like these, where the program has one, else those for all sizes."""
+        """Let `fast_calls` be those for inputs like these, where the program has one, else those for all sizes."""
 
     def expect_sizes(self) -> None:
-        """Let `native_calls` be those for all sizes, where the program has one."""
+        """Let `fast_calls` be those for all sizes, where the program has one."""
 
     def finished(self, timeout: float | None = None) -> CompiledModel | DirectModel:
         """The model itself, once it is compiled.

@@ -11,14 +11,14 @@ from intarsia.device.memory import taken_from_device
 from intarsia.ep.device import DeviceTensor
 from intarsia.ep.program import BoundCall, FeedCall, Program, RunContext
 from intarsia.errors import check_outputs
-from intarsia.values.feeds import native_calls
+from intarsia.values.feeds import fast_calls
 
 
 class DirectModel:
     """A `Runnable`: one program whose inputs and outputs are the model's, in their order.
 
     Attributes:
-        native_calls: by `Program.feed_call` for the shapes that came last twice in a row, or by `Program.open_call`.
+        fast_calls: by `Program.feed_call` for the shapes that came last twice in a row, or by `Program.open_call`.
     """
 
     partition = None
@@ -26,7 +26,7 @@ class DirectModel:
     def __init__(self, program: Program) -> None:
         self.programs = (program,)
         self.program = program
-        self.native_calls: tuple[FeedCall, ...] = ()
+        self.fast_calls: tuple[FeedCall, ...] = ()
         self.inputs, self.outputs, self.run, self.awaits = program.inputs, program.outputs, program.run, program.awaits
 
     def run_into(self, inputs: Sequence[Any], targets: Mapping[str, np.ndarray | None]) -> list[Any] | None:
@@ -39,11 +39,11 @@ class DirectModel:
 
     def expect_feed(self, inputs: Sequence[Any]) -> None:
         """As `Runnable.expect_feed`."""
-        self.native_calls = native_calls(self.program.feed_call(inputs) or self.program.open_call())
+        self.fast_calls = fast_calls(self.program.feed_call(inputs) or self.program.open_call())
 
     def expect_sizes(self) -> None:
         """As `Runnable.expect_sizes`."""
-        self.native_calls = native_calls(self.program.open_call())
+        self.fast_calls = fast_calls(self.program.open_call())
 
     def finished(self, timeout: float | None = None) -> DirectModel:
         """The model itself."""

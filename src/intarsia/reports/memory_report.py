@@ -153,7 +153,7 @@ def shrink(model: CompiledModel | DirectModel, devices: str) -> int:
                 f"'memory.enable_memory_arena_shrinkage': no part of the model works in the memory of {text!r}; "
                 "name the devices of the session's providers, as in 'cpu:0'"
             )
-        model.native_calls = ()
+        model.fast_calls = ()
         freed += sum(program.trim() for program in programs)
     return freed
 

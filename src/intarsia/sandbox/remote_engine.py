@@ -60,7 +60,7 @@ class _Model:
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    native_calls = ()
+    fast_calls = ()
 
 
 class _Profile(Profile):

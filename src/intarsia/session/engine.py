@@ -28,7 +28,7 @@ class Engine(Protocol):
     Attributes:
         source, options, profile: the session's model, its options in force, and what is told of times (or None).
         model: what runs.
-        watched: whether a run is more than its results, so that neither its `native_calls` nor what `bound` gave may be called.
+        watched: whether a run is more than its results, so that neither its `fast_calls` nor what `bound` gave may be called.
         output_names: all outputs, in the model's order.
         providers: names in order of priority.
         may_fall_back: whether a provider that fails in a run may be left out.

@@ -115,24 +115,23 @@ class InferenceSession(OrtMethods):
             Fail: the run was stopped or could not be finished.
         """
         engine = self._engine
+        model = engine.model
+        calls = model.fast_calls
         if (
-            run_options is None and timeout is None and framework is None and taps is None and not engine.watched
+            calls and run_options is None and timeout is None and framework is None and taps is None and not engine.watched
             and (not output_names or output_names == engine.output_names)
         ):  # fmt: skip
-            model = engine.model
-            calls = model.native_calls
-            if calls:
-                try:
-                    results = calls[0](input_feed)  # outside of the loop, which takes a tenth of the time of a short run
+            try:
+                results = calls[0](input_feed)  # outside of the loop, which takes a tenth of the time of a short run
+                if results is not None:
+                    return results
+                for call in calls[1:]:
+                    results = call(input_feed)
                     if results is not None:
                         return results
-                    for call in calls[1:]:
-                        results = call(input_feed)
-                        if results is not None:
-                            return results
-                except Exception as error:
-                    if not engine.recovers(error, model):
-                        raise
+            except Exception as error:
+                if not engine.recovers(error, model):
+                    raise
         return engine.run(output_names, input_feed, run_options, timeout, framework, taps)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:

@@ -18,7 +18,7 @@ from intarsia.model.shape_specialization import hosted
 from intarsia.model.signature import NodeArg
 from intarsia.model.single_program_model import DirectModel
 from intarsia.providers.options import option_texts
-from intarsia.session.call_paths.plain_run import AT_FIRST, MetShapes
+from intarsia.session.call_paths.plain_run import MetShapes, plain_run
 from intarsia.session.session_builder import SessionBuilder, trips_of
 from intarsia.values.feeds import FeedReader
 
@@ -52,7 +52,8 @@ class LocalEngine:
         built: what was made for the providers in force.
         variants: compiled models for feeds that the session's own cannot run, with their readers, by what they are for.
         by_sizes: the models for inputs whose sizes decide which branches run; None: these decide nothing.
-        paths: the ways of a run behind the model's native calls, in the order in which they are tried.
+        paths: the ways of a run behind the model's fast calls, in the order in which they are tried.
+        limits: those of every run, from the outermost inwards.
         hooks: see `Inspection.add_hook`.
         trips: how many trips of loops a run may have, and the setting that says so; None: any number.
     """
@@ -97,11 +98,11 @@ class LocalEngine:
         self.sparse = frozenset(v.name for v in built.signature.outputs if isinstance(v.type, SparseTensorType))
         self.tells = options.log_severity_level == 0
         self.trips = trips_of(options)
+        self.limits = self._found_limits()
         self.look()
         self.output_names = [v.name for v in built.signature.outputs]
         self.variants: dict[tuple[str, ...], tuple[CompiledModel, FeedReader]] = {}
-        self.paths, self.met_shapes = AT_FIRST, MetShapes()
-        self._limits: tuple[Limit, ...] | None = None  # until a run looks
+        self.paths, self.met_shapes = _AT_FIRST, MetShapes()
         self.by_sizes = _models_by_size(made)
         self.providers = [choice.name for choice in built.choices]
         if self.profile is not None:
@@ -110,6 +111,14 @@ class LocalEngine:
             made.start()
         elif options.log_severity_level == 0 or self.log.isEnabledFor(logging.DEBUG):
             self.log.debug("placement of %s\n%s", built.signature.metadata.path or "the model", self.explain())
+
+    def _found_limits(self) -> tuple[Limit, ...]:
+        """As `limits_of`."""
+        if not self.options.untrusted and self.trips is None and self.arena().account is None:
+            return ()
+        from intarsia.session.call_paths.limits import limits_of
+
+        return limits_of(self)
 
     def set_efficient(self, efficient: bool | None) -> None:
         """Whether runs leave the machine to others (None: as it is); makes the session anew where that changes."""
@@ -126,8 +135,7 @@ class LocalEngine:
     def look(self) -> None:
         """See whether a run is more than its results."""
         told = self.tells or self.profile is not None
-        counted = self.arena().account is not None or self.trips is not None
-        self.watched = bool(told or counted or self.guard or self.hooks or self.sparse or self.options.untrusted)
+        self.watched = bool(told or self.limits or self.guard or self.hooks or self.sparse)
 
     def close(self) -> None:
         """Free the model and its memory. Later runs raise Fail; one that is going on ends as usual."""
@@ -241,7 +249,7 @@ class LocalEngine:
         framework: str | None = None,
         taps: Sequence[str] | None = None,
     ) -> list[Any]:
-        """As `InferenceSession.run`, which goes on here where no native call of the model does: by the first path that does."""
+        """As `InferenceSession.run`, which goes on here where no fast call of the model does: by the first path that does."""
         for path in self.paths:
             results = path(self, output_names, input_feed, run_options, timeout, framework, taps)
             if results is not None:
@@ -270,50 +278,41 @@ class LocalEngine:
             EPFail: its provider crashed.
             error itself: anything else.
         """
-        from intarsia.session.call_paths import recovery
+        from intarsia.session.call_paths.recovery import other_model
 
-        return recovery.other_model(self, model, inputs, error)
+        return other_model(self, model, inputs, error)
 
     def recovers(self, error: BaseException, model: Runnable) -> bool:
         """As `Engine.recovers`."""
-        from intarsia.session.call_paths import recovery
+        from intarsia.session.call_paths.recovery import recovers
 
-        return recovery.recovers(self, error, model)
+        return recovers(self, error, model)
 
     def fall_back(self, error: EPFail, model: Runnable) -> None:
         """Make the session anew without the provider that failed in a run of `model`; raises `error` where that may not be."""
-        from intarsia.session.call_paths import recovery
+        from intarsia.session.call_paths.recovery import fall_back
 
-        recovery.fall_back(self, error, model)
+        fall_back(self, error, model)
 
     def run_on_devices(
         self, output_names: Sequence[str], input_feed: Any, run_options: RunOptions | None, stay: frozenset[str]
     ) -> list[Any]:
         """As `Engine.run_on_devices`."""
-        from intarsia.session.call_paths import binding_runs
+        from intarsia.session.call_paths.binding_runs import run_on_devices
 
-        return binding_runs.run_on_devices(self, output_names, input_feed, run_options, stay)
+        return run_on_devices(self, output_names, input_feed, run_options, stay)
 
     def run_into(self, feed: Mapping[str, Any], targets: Mapping[str, Any]) -> list[Any] | None:
         """As `Engine.run_into`."""
-        from intarsia.session.call_paths import binding_runs
+        from intarsia.session.call_paths.binding_runs import run_into  # its module alone, which is found sooner
 
-        return binding_runs.run_into(self, feed, targets)
+        return run_into(self, feed, targets)
 
     def bound(self, model: Runnable, inputs: list[np.ndarray], targets: Mapping[str, Any]) -> BoundCall | None:
         """As `Engine.bound`."""
-        from intarsia.session.call_paths import binding_runs
+        from intarsia.session.call_paths.binding_runs import bound
 
-        return binding_runs.bound(self, model, inputs, targets)
-
-    @property
-    def limits(self) -> tuple[Limit, ...]:
-        """Those of every run, from the outermost inwards."""
-        if self._limits is None:
-            from intarsia.session.call_paths.limits import limits_of
-
-            self._limits = limits_of(self)
-        return self._limits
+        return bound(self, model, inputs, targets)
 
     def log_of(self, options: RunOptions | None) -> logging.Logger:
         """The session's logger, or that of a run which asks for another level or has a name."""
@@ -331,3 +330,21 @@ def _models_by_size(model: Runnable) -> ModelsBySize | None:
     from intarsia.session.call_paths.models_by_size import ModelsBySize
 
     return ModelsBySize()
+
+
+def _later_paths(
+    engine: LocalEngine, output_names: Sequence[str] | None, feed: Any, run_options: RunOptions | None,
+    timeout: float | None, framework: str | None, taps: Sequence[str] | None, /,
+) -> list[Any] | None:  # fmt: skip
+    """All other paths, imported by the first run of a session that gets to them: most sessions need none."""
+    from intarsia.session.call_paths.ordered import PATHS
+
+    engine.paths = PATHS
+    for path in PATHS[1:]:
+        results = path(engine, output_names, feed, run_options, timeout, framework, taps)
+        if results is not None:
+            return results
+    return None
+
+
+_AT_FIRST: tuple[CallPath, ...] = (plain_run, _later_paths)

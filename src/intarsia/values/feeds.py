@@ -47,8 +47,8 @@ def out_of_ort_values(feed: Any) -> dict[str, Any] | None:
     return {name: value._value if type(value) is kind else value for name, value in feed.items()}
 
 
-def native_calls(call: FeedCall | None) -> tuple[FeedCall, ...]:
-    """The ways to call a native function of a feed, as `Runnable.native_calls`: with the feed, and with what its OrtValues
+def fast_calls(call: FeedCall | None) -> tuple[FeedCall, ...]:
+    """The ways to call a native function of a feed, as `Runnable.fast_calls`: with the feed, and with what its OrtValues
     hold."""
     if call is None:
         return ()

@@ -41,7 +41,8 @@ def checked_run(
         if inputs is None:
             model, inputs = read(engine, feed)
         if timeout is None:
-            results = run_some(engine, model, inputs, output_names, RunContext.of(run_options))
+            context = RunContext.of(run_options) if run_options is not None else None
+            results = run_some(engine, model, inputs, output_names, context)
         else:
             with deadline_context(run_options, timeout, engine.trips) as run:
                 results = run_some(engine, model, inputs, output_names, run)

@@ -36,32 +36,21 @@ class ModelCall(NamedTuple):
 
 def run_some(
     engine: LocalEngine, model: Runnable, inputs: list[Any], names: Sequence[str] | None, run: RunContext | None,
-    stay: frozenset[str] = frozenset(),
+    stay: frozenset[str] = frozenset(), limits: tuple[Limit, ...] | None = None,
 ) -> list[Any]:  # fmt: skip
-    """The outputs as `ModelCall` says, under the limits of the session."""
-    if isinstance(names, str):
-        check_names(names)
-    limits = engine.limits
+    """The outputs as `ModelCall` says, under `limits`, of which the first is the outermost (None: the session's)."""
+    if limits is None:
+        limits = engine.limits
     if limits:
-        return _limited(engine, ModelCall(model, inputs, names, run, stay), limits)
-    return _made(engine, model, inputs, names, run, stay)
-
-
-def _limited(engine: LocalEngine, call: ModelCall, limits: tuple[Limit, ...]) -> list[Any]:
-    """Under `limits`, of which the first is the outermost."""
-    if not limits:
-        return _made(engine, *call)
-    return limits[0](engine, call, lambda inner: _limited(engine, inner, limits[1:]))
-
-
-def _made(
-    engine: LocalEngine, model: Runnable, inputs: list[Any], names: Sequence[str] | None, run: RunContext | None,
-    stay: frozenset[str],
-) -> list[Any]:  # fmt: skip
+        call, within = ModelCall(model, inputs, names, run, stay), limits[1:]
+        return limits[0](engine, call, lambda inner: run_some(engine, *inner, within))
     if run is not None:
         run.check()
-    start = time.perf_counter_ns()
+    logged, profile = engine.tells or (run is not None and run.options is not None), engine.profile
+    start = time.perf_counter_ns() if logged or profile is not None else 0
     wanted = model.outputs
+    if isinstance(names, str):
+        check_names(names)
     if names:
         wanted = tuple(names)
         check_names(wanted)
@@ -73,9 +62,9 @@ def _made(
             results = engine.run_model(model, inputs, run, wanted, stay)
     finally:
         CURRENT_RUN.reset(token)
-    if engine.profile is not None:
-        engine.profile.add("Session", "model_run", start)
-    if engine.tells or (run is not None and run.options is not None):
+    if profile is not None:
+        profile.add("Session", "model_run", start)
+    if logged:
         _log_run(engine, wanted, inputs, run, start)
     if run is not None and SHRINKAGE in run.config and engine.is_compiled:  # what serves meanwhile has no memory to give back
         from intarsia.reports.memory_report import shrink

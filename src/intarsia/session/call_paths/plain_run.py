@@ -10,7 +10,6 @@ from intarsia.errors import EPFail, IntarsiaError, crashed
 if TYPE_CHECKING:
     from intarsia.model.runnable import Runnable
     from intarsia.options.session_options import RunOptions
-    from intarsia.session.call_paths.protocol import CallPath
     from intarsia.session.local_engine import LocalEngine
 
 _PATIENCE = 100  # runs
@@ -49,10 +48,10 @@ def plain_run(
 
 
 class MetShapes:
-    """The shapes of a session's plain runs, by which its model prepares native calls for those that come again.
+    """The shapes of a session's plain runs, by which its model prepares fast calls for those that come again.
 
     Attributes:
-        patience: runs after which shapes are looked at again, where the model has no native call for those that came again.
+        patience: runs after which shapes are looked at again, where the model has no fast call for those that came again.
     """
 
     def __init__(self) -> None:
@@ -61,7 +60,7 @@ class MetShapes:
         self._expected: Sequence[object] = ()  # those that came again last
 
     def note(self, engine: LocalEngine, model: Runnable, inputs: Sequence[Any]) -> None:
-        """After a run: where the shapes are those of the one before, later ones go by a native call for these, if any; else by
+        """After a run: where the shapes are those of the one before, later ones go by a fast call for these, if any; else by
         one for all shapes that were met."""
         shapes = [getattr(x, "shape", None) for x in inputs]
         if shapes != self._last:
@@ -72,7 +71,7 @@ class MetShapes:
         if shapes != self._expected and engine.by_sizes is None:
             _prepared(engine, model, lambda: model.expect_feed(inputs))
         self._expected = shapes
-        if not model.native_calls:
+        if not model.fast_calls:
             self.patience = _PATIENCE
 
 
@@ -86,21 +85,3 @@ def _prepared(engine: LocalEngine, model: Runnable, prepare: Callable[[], None])
         from intarsia.session.call_paths.recovery import provider_of
 
         raise crashed(provider_of(engine, model), "in a run", error) from error
-
-
-def _later_paths(
-    engine: LocalEngine, output_names: Sequence[str] | None, feed: Any, run_options: RunOptions | None,
-    timeout: float | None, framework: str | None, taps: Sequence[str] | None, /,
-) -> list[Any] | None:  # fmt: skip
-    """All other paths, imported by the first run of a session that gets to them: most sessions need none."""
-    from intarsia.session.call_paths.ordered import PATHS
-
-    engine.paths = PATHS
-    for path in PATHS[1:]:
-        results = path(engine, output_names, feed, run_options, timeout, framework, taps)
-        if results is not None:
-            return results
-    return None
-
-
-AT_FIRST: tuple[CallPath, ...] = (plain_run, _later_paths)

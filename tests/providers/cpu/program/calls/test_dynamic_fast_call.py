@@ -53,7 +53,7 @@ def session(make_session: Make) -> ort.InferenceSession:
     found = make_session(GROWING, providers=CPU)
     for length in range(LARGE, LARGE + 12):
         check(found.run(None, feed_of(length)), feed_of(length))
-    assert bool(found._model.native_calls) is (interpreter.functions() is not None)
+    assert bool(found._model.fast_calls) is (interpreter.functions() is not None)
     return found
 
 
@@ -241,4 +241,4 @@ def test_interpreters_that_are_not_known(make_session: Make, monkeypatch: pytest
     for length in range(LARGE, LARGE + 20):
         feed = feed_of(length)
         check(session.run(None, feed), feed)
-    assert session._model.native_calls == ()
+    assert session._model.fast_calls == ()

@@ -33,8 +33,8 @@ def called(session: ort.InferenceSession, feed: dict[str, Any]) -> ort.Inference
     for _ in range(5):
         session.run(None, feed)
     if NATIVE:
-        assert session._model.native_calls
-        assert session._model.native_calls[0](feed) is not None
+        assert session._model.fast_calls
+        assert session._model.fast_calls[0](feed) is not None
     return session
 
 
@@ -145,7 +145,7 @@ class TestWhatElseIsGiven:
 
     def test_ort_values_are_read_by_native_code(self, add: ort.InferenceSession) -> None:
         held = {name: ort.OrtValue.ortvalue_from_numpy(x) for name, x in (("a", A), ("b", B))}
-        call = add._model.native_calls[0]
+        call = add._model.fast_calls[0]
         if call is None:
             assert not NATIVE
             return
@@ -262,7 +262,7 @@ class TestWhatElseIsGiven:
         options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         feed = {"a": A, "b": B}
         add.run(None, feed, options)
-        assert add._model.native_calls == ()
+        assert add._model.fast_calls == ()
         for _ in range(3):
             np.testing.assert_array_equal(add.run(None, feed)[0], A + B)
 
@@ -285,7 +285,7 @@ class TestMemory:
         a, b, wrong = A.copy(), B.copy(), A[0].copy()
         objects = [a, b, wrong, np.dtype(np.float32), np.ndarray, dict]
         feeds: list[dict[str, Any]] = [{"a": a, "b": b}, {"a": a, "c": b}, {"b": b, "a": wrong}]
-        call = add._model.native_calls[0]
+        call = add._model.fast_calls[0]
         if call is None:
             assert not NATIVE
             return
@@ -321,7 +321,7 @@ class TestMemory:
 
     def test_a_result_outlives_its_session(self, add: ort.InferenceSession) -> None:
         (y,) = add.run(None, {"a": A, "b": B})
-        call = add._model.native_calls[0]
+        call = add._model.fast_calls[0]
         del add
         gc.collect()
         np.testing.assert_array_equal(y, A + B)
@@ -357,7 +357,7 @@ class TestOtherInterpreters:
         session = make_session(ADD, providers=CPU)
         for _ in range(4):
             np.testing.assert_array_equal(session.run(None, {"a": A, "b": B})[0], A + B)
-        assert session._model.native_calls == ()
+        assert session._model.fast_calls == ()
 
     def test_are_recognised(self, monkeypatch: pytest.MonkeyPatch) -> None:
         known = interpreter._laid_out_as_known()
