@@ -533,8 +533,8 @@ def _yield_function() -> int:
     return _address_of(ctypes.CDLL(None)["sched_yield"])
 
 
-def _address_of(function: object) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+def _address_of(function: ctypes._FuncPointer) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def lasting_words(count: int) -> np.ndarray:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from intarsia.model.trace_profile import Profile
     from intarsia.model.warm_start import Signature
     from intarsia.options.session_options import RunOptions, SessionOptions
+    from intarsia.providers.registry import ProviderArgument
     from intarsia.reports.explain import Explanation
     from intarsia.session.inspection import Inspection
     from intarsia.session.session_builder import ModelSource
@@ -58,7 +59,9 @@ class Engine(Protocol):
     @property
     def closed(self) -> bool: ...
 
-    def create(self, providers: Any, provider_options: Any) -> None:
+    def create(
+        self, providers: Sequence[ProviderArgument] | str | None, provider_options: Sequence[Mapping[str, Any]] | None
+    ) -> None:
         """Make everything that depends on the providers; nothing changes before all of it has succeeded."""
 
     def run(

@@ -20,6 +20,7 @@ from intarsia.values.ort_value import OrtValue, OrtValueVector, array_at, check_
 
 if TYPE_CHECKING:
     from intarsia.ep.provider import BoundCall
+    from intarsia.model.runnable import Runnable
     from intarsia.options.session_options import RunOptions
     from intarsia.session.inference_session import InferenceSession
     from intarsia.session.ort_methods import OrtMethods
@@ -40,7 +41,7 @@ class IOBinding:
         self._outputs: dict[str, Any] = {}  # an array or device tensor to write into; None: new memory
         self._stay: dict[str, tuple[str, int]] = {}  # outputs bound to a device's memory: its kind and number
         self._results: list[Any] = []
-        self._model: Any = None  # what `_call` and the places are for
+        self._model: Runnable | None = None  # what `_call` and the places are for
         self._call: BoundCall | None = None
         self._ready: BoundCall | None = None  # the same, while a run by its `again` leaves results where they are
         self._input_places: dict[str, int] = {}
@@ -216,7 +217,7 @@ class IOBinding:
         self._results = []
         self._forget()
 
-    def run(self, run_options: Any = None) -> None:
+    def run(self, run_options: RunOptions | None = None) -> None:
         """Run the session on what is bound; bound buffers receive their outputs.
 
         Raises:
@@ -239,7 +240,7 @@ class IOBinding:
                 return
         self._run(run_options)
 
-    def _run(self, run_options: Any) -> None:
+    def _run(self, run_options: RunOptions | None) -> None:
         self._ready = None
         if not self._outputs:
             raise InvalidArgument("Error in execution: At least one output should be requested. Bind one with bind_output().")
@@ -263,12 +264,11 @@ class IOBinding:
             self._model, self._shapes = self._engine.model, shapes
         elif not self._tried and not self._engine.watched:
             self._tried = True
-            self._prepare()
+            self._prepare(self._model)
 
-    def _prepare(self) -> None:
+    def _prepare(self, model: Runnable) -> None:
         """The call that later runs make, where the compiled model can be called on fixed memory: after the second run of the
         same shapes, since a cache that grows from run to run would be prepared for each."""
-        model = self._model
         self._call = None
         if self._stay or set(self._inputs) != set(model.inputs):
             return

@@ -17,6 +17,7 @@ from intarsia.model.background_compile import Underway
 from intarsia.model.shape_specialization import hosted
 from intarsia.model.signature import NodeArg
 from intarsia.model.single_program_model import DirectModel
+from intarsia.plan.size_constraints import SizesApart
 from intarsia.providers.options import option_texts
 from intarsia.session.call_paths.plain_run import MetShapes, plain_run
 from intarsia.session.session_builder import SessionBuilder, trips_of
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from intarsia.ep.provider import BoundCall, CompileContext, RunContext
     from intarsia.errors import EPFail
     from intarsia.graph.model import Graph
+    from intarsia.model.closed_model import ClosedModel
     from intarsia.model.compiled_model import CompiledModel
     from intarsia.model.runnable import Runnable
     from intarsia.model.trace_profile import Profile
@@ -92,7 +94,7 @@ class LocalEngine:
         built, made = self.builder.build(providers, provider_options, (wanted, take), anew=self._made)
         self.built, self._made, self.closed = built, True, False
         self.signature, self.model, self.log = built.signature, made, built.maker.log
-        self.reader = FeedReader(built.signature.inputs)
+        self.reader: FeedReader | ClosedModel = FeedReader(built.signature.inputs)
         guard = options.config("session.nonfinite")
         self.guard = "" if guard == "ignore" else guard
         self.sparse = frozenset(v.name for v in built.signature.outputs if isinstance(v.type, SparseTensorType))
@@ -141,8 +143,7 @@ class LocalEngine:
         """Free the model and its memory. Later runs raise Fail; one that is going on ends as usual."""
         from intarsia.model.closed_model import ClosedModel
 
-        closed: Any = ClosedModel()
-        self.reader = self.model = closed
+        self.reader = self.model = ClosedModel()
         self.closed = True
         self.variants, self.by_sizes = {}, None
 
@@ -298,21 +299,41 @@ class LocalEngine:
         self, output_names: Sequence[str], input_feed: Any, run_options: RunOptions | None, stay: frozenset[str]
     ) -> list[Any]:
         """As `Engine.run_on_devices`."""
-        from intarsia.session.call_paths.binding_runs import run_on_devices
+        from intarsia.session.call_paths.device_run import device_run
 
-        return run_on_devices(self, output_names, input_feed, run_options, stay)
+        return device_run(self, output_names, input_feed, run_options, stay)
 
     def run_into(self, feed: Mapping[str, Any], targets: Mapping[str, Any]) -> list[Any] | None:
-        """As `Engine.run_into`."""
-        from intarsia.session.call_paths.binding_runs import run_into  # its module alone, which is found sooner
-
-        return run_into(self, feed, targets)
+        """As `Engine.run_into`: a plain run. Where that is not possible, `run` says what is wrong."""
+        if self.watched or self.by_sizes is not None or targets.keys() != set(self.output_names):
+            return None
+        model = self.model
+        inputs = self.reader.quick(feed, model.awaits)
+        try:
+            made = None if inputs is None else model.run_into(inputs, targets)
+        except SizesApart:
+            return None
+        except Exception as error:
+            if not self.recovers(error, model):
+                raise
+            return None
+        if made is None:
+            return None
+        results = dict(zip(model.outputs, made, strict=True))
+        return [results[name] for name in targets]
 
     def bound(self, model: Runnable, inputs: list[np.ndarray], targets: Mapping[str, Any]) -> BoundCall | None:
         """As `Engine.bound`."""
-        from intarsia.session.call_paths.binding_runs import bound
-
-        return bound(self, model, inputs, targets)
+        if self.watched:
+            return None
+        try:
+            return model.bound(inputs, targets)
+        except SizesApart:  # they are run by another model
+            return None
+        except Exception as error:
+            if not self.recovers(error, model):
+                raise
+            return None
 
     def log_of(self, options: RunOptions | None) -> logging.Logger:
         """The session's logger, or that of a run which asks for another level or has a name."""

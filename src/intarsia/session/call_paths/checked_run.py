@@ -15,6 +15,7 @@ from intarsia.session.call_paths.model_calls import run_some
 from intarsia.session.call_paths.model_variants import read
 
 if TYPE_CHECKING:
+    from intarsia.model.closed_model import ClosedModel
     from intarsia.model.runnable import Runnable
     from intarsia.session.local_engine import LocalEngine
     from intarsia.values.feeds import FeedReader
@@ -56,7 +57,7 @@ def checked_run(
     return delivered(results, framework, engine.sparse, output_names or engine.output_names)
 
 
-def checked_feed(options: RunOptions, feed: Any, reader: FeedReader) -> tuple[Any, bool]:
+def checked_feed(options: RunOptions, feed: Any, reader: FeedReader | ClosedModel) -> tuple[Any, bool]:
     """The feed with the parameters of the options' adapters, and whether there are any."""
     if not isinstance(options, RunOptions):
         raise WrongType(f"run_options: expected RunOptions, got {type(options).__name__}")

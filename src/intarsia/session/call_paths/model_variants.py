@@ -12,6 +12,7 @@ from intarsia.values.feeds import FeedReader, SizesDiffer
 
 if TYPE_CHECKING:
     from intarsia.graph.model import Graph
+    from intarsia.model.closed_model import ClosedModel
     from intarsia.model.compiled_model import CompiledModel
     from intarsia.model.runnable import Runnable
     from intarsia.session.local_engine import LocalEngine
@@ -41,7 +42,7 @@ def read(engine: LocalEngine, feed: Any) -> tuple[Runnable, list[Any]]:
     return model, inputs
 
 
-def _model_for(engine: LocalEngine, feed: Any) -> tuple[Runnable, FeedReader]:
+def _model_for(engine: LocalEngine, feed: Any) -> tuple[Runnable, FeedReader | ClosedModel]:
     """The compiled model for a feed: where it overrides initializers, one that takes those as inputs."""
     given = overridden(engine, feed)
     if not given:
