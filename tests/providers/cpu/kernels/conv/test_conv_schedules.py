@@ -77,6 +77,9 @@ CASES = {  # sizes, target, configuration, attributes; the schedule, and how the
     "strides": ((1, 64, 28, 28), (64, 64, 3, 3), AVX512, {}, {"strides": [2, 2]}, "line-buffer", "conv 3x3"),
     "pointwise": ((1, 64, 28, 28), (64, 64, 1, 1), AVX512, {}, {}, "pointwise", "conv 1x1"),
     "picked": ((1, 64, 28, 28), (128, 64, 1, 1), AVX2, {}, {"strides": [2, 2]}, "picked-pixels", "conv 1x1"),
+    "picked, Strassen": (
+        (1, 1024, 64, 64), (1024, 1024, 1, 1), ZEN4, {}, {"strides": [2, 2]}, "picked-pixels-strassen", "conv 1x1",
+    ),
     "three channels": ((1, 3, 28, 28), (32, 3, 3, 3), AVX2, {}, {"strides": [2, 2]}, "implicit-gemm", "conv 3x3"),
     "few pixels": ((1, 64, 3, 3), (64, 64, 1, 1), AVX2, {}, {}, "implicit-gemm", "conv 1x1"),
     "rows of pairs": ((1, 64, 28, 28), (64, 64, 1, 1), ZEN4, BFLOAT16, {}, "bfloat16-rows", "gemm"),
@@ -144,6 +147,19 @@ def test_winograd_says_why_not() -> None:
     assert said(lowered((1, 64, 28, 28), (64, 64, 5, 5), AVX512), "winograd4").applies.reason == "its kernel is 5x5, not 3x3"
     other = said(lowered(*shape, AVX512, **PADS), "winograd2")
     assert other.applies and "winograd4 at" in other.pays.reason
+
+
+def test_why_pixels_are_not_picked() -> None:
+    shape, strides = ((1, 64, 28, 28), (128, 64, 1, 1)), {"strides": [2, 2]}
+    for name in ("picked-pixels", "picked-pixels-strassen"):
+        assert said(lowered(*shape, AVX2), name).applies.reason == "it has no strides"
+        assert said(lowered(*shape, AVX2, pads=[1, 1, 1, 1], **strides), name).applies.reason.startswith("its windows are of")
+    assert said(lowered(*shape, AVX512, **strides), "picked-pixels").pays.reason.startswith("products of windows are as fast")
+    few = lowered((1, 64, 28, 28), (32, 64, 1, 1), AVX2, **strides)
+    assert said(few, "picked-pixels").pays.reason == "32 filters, fewer than 64, are not worth the copy"
+    assert said(lowered(*shape, AVX2, **strides), "picked-pixels-strassen").applies.reason.startswith("the CPU is no faster so")
+    small = said(lowered(*shape, ZEN4, **strides), "picked-pixels-strassen")
+    assert small.applies and small.pays.reason.startswith("adding blocks is expected to take as long")
 
 
 def test_a_weight_that_bfloat16_does_not_hold() -> None:
@@ -303,6 +319,10 @@ def test_choices_are_of_a_unit() -> None:
 def test_a_unit_that_is_not_there_is_an_error_where_it_is_wanted() -> None:
     absent = {**BFLOAT16, "session.matrix_unit": "amx"}
     assert of_node(lowered((1, 64, 28, 28), (64, 32, 3, 3), AVX512, absent, group=2)).chosen == "winograd4"
+    few = lowered((1, 64, 30, 30), (2, 64, 5, 5), AVX2, absent)  # which none of the unit's schedules is reached for
+    check_report(of_node(few), SCHEDULES)
+    assert of_node(few).chosen == "few-output-channels"
+    assert "session.matrix_unit is 'amx', but" in said(few, "bfloat16-packed-windows").applies.reason
     with pytest.raises(InvalidArgument, match=r"session\.matrix_unit is 'amx', but this process cannot use AMX"):
         lowered((1, 64, 28, 28), (64, 64, 3, 3), AVX512, absent)
 

@@ -135,10 +135,15 @@ def product_tile(n: int, dtype: DType, target: Target) -> Tile:
     wide = Tile(8, 3, tile.lanes, tile.itemsize)
     if target.halves_vectors:
         return wide
+    return wide if columns_time(n, wide) <= columns_time(n, tile) else tile
+
+
+def columns_time(n: int, tile: Tile) -> float:
+    """What `n` columns take by a tile of 8 x 3 or 14 x 2 vectors, in the time of a vector of columns that fill the former."""
     vectors = -(-n // tile.lanes)
-    cost = [0.0, 1.35, 2.1][vectors % 3] + vectors // 3 * 3
-    other = 1.06 * (vectors // 2 * 2) + 1.35 * (vectors % 2)
-    return wide if cost <= other else tile
+    if tile.vectors == 3:
+        return [0.0, 1.35, 2.1][vectors % 3] + vectors // 3 * 3
+    return 1.06 * (vectors // 2 * 2) + 1.35 * (vectors % 2)
 
 
 @kept

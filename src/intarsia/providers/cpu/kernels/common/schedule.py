@@ -15,6 +15,7 @@ import numpy as np
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.ep.capability import Support
+from intarsia.errors import InvalidArgument
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
@@ -183,11 +184,20 @@ def considered(template: Template, env: LoweringEnv) -> tuple[Considered, ...]:
         return ()
     chosen, timed, found = choose(template, env), env.timed(template), []
     for schedule in table:
-        applies = schedule.applies(template, env)
+        applies = _support(schedule, template, env)
         pays = schedule.pays(template, env) if applies else Support.yes()
         seconds = schedule.cost(template, env) if applies else float("inf")
         found.append(Considered(schedule.name, applies, pays, seconds, schedule is chosen, schedule.name == timed))
     return tuple(found)
+
+
+def _support(schedule: Schedule[Any], template: Template, env: LoweringEnv) -> Support:
+    """Whether a schedule applies; no where it would take what the options name but this machine has not, which is an error
+    only where it would be taken."""
+    try:
+        return schedule.applies(template, env)
+    except InvalidArgument as error:
+        return Support.no(str(error))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of
-from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule, first_of
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.conv import implicit_gemm, pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
 from intarsia.providers.cpu.kernels.conv.conv_arguments import PointwiseCall
@@ -100,30 +100,34 @@ class PointwiseStrassen(ConvSchedule):
         return estimated(node, env, columns=_tile(node, env).lanes, rate=SEVEN_EIGHTHS, copied=0.5)
 
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
+        return self.products(node, request, always=request.env.timed(node) == self.name)
+
+    @staticmethod
+    def products(node: Convolution, request: KernelRequest, *, always: bool) -> list[Step]:
+        """The steps; `always`: whether it is not for the estimate to decide, once pixels and threads are known."""
         target, tile = request.target, _tile(node, request.env)
         spec = gemm_kernel.GemmSpec(node.data.dtype, "packed", request.epilogue, tile=tile)
         packed, _ = node.packed(request.workspace, "panels", tile, target)
         step = pointwise_step(
             spec, target, request.workspace, request.operands, request.out, source=node.reads[0], packed=packed,
             weights=(node.reads[1], _matrix(node, request)), geometry=node.geometry(node.kernel), label=_label(node),
-            always=request.env.timed(node) == self.name,
+            always=always,
         )  # fmt: skip
         return [step]
 
 
 @dataclass(frozen=True)
 class PickedPixels(ConvSchedule):
-    """One with strides, as a product of a copy of the pixels that it sees, by one of `products`: the first that pays, else
-    the last."""
+    """One with strides, as a product of a copy of the pixels that it sees, by the schedule `product`."""
 
-    products: tuple[Schedule[Convolution], ...]
+    product: Schedule[Convolution]
 
     def applies(self, node: Convolution, env: LoweringEnv) -> Support:
         if math.prod(node.kernel) > 1 or any(node.pads) or node.group > 1:
             return Support.no("its windows are of several pixels, or it has a border or groups")
         if math.prod(strides_and_dilations(node.node, len(node.kernel))[0]) == 1:
             return Support.no("it has no strides")
-        return reads_floats(node)
+        return self.product.applies(self._plain(node, ""), env)
 
     def pays(self, node: Convolution, env: LoweringEnv) -> Support:
         if has_few_pixels(node.pixels):
@@ -133,12 +137,12 @@ class PickedPixels(ConvSchedule):
             return Support.no(f"{filters} filters, fewer than {_PICKING_FILTERS}, are not worth the copy")
         if not pointwise_kernel.has_long_blocks(env.target):
             return Support.no("products of windows are as fast on this CPU as those of rows")
-        return _YES
+        return self.product.pays(self._plain(node, ""), env)
 
     def cost(self, node: Convolution, env: LoweringEnv) -> float:
-        plain = self._plain(node, "")
-        copied = 1 / math.prod(strides_and_dilations(node.node, len(node.kernel))[0])
-        return estimated(node, env, columns=_tile(plain, env).lanes, copied=copied)
+        plain, strides = self._plain(node, ""), strides_and_dilations(node.node, len(node.kernel))[0]
+        rate = SEVEN_EIGHTHS if isinstance(self.product, PointwiseStrassen) else 1.0
+        return estimated(node, env, columns=_tile(plain, env).lanes, rate=rate, copied=1 / math.prod(strides))
 
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         plain = self._plain(node, f"{request.out}%picked")
@@ -149,7 +153,9 @@ class PickedPixels(ConvSchedule):
         step = Step(
             implicit_gemm.picking_text(request.target), node.reads[:1], (source,), call, label="pick", work=ConvWork(geometry)
         )  # fmt: skip
-        return [step, *first_of(self.products, plain, request.env).steps(plain, request)]
+        if isinstance(self.product, PointwiseStrassen):
+            return [step, *self.product.products(plain, request, always=request.env.timed(node) == self.name)]
+        return [step, *self.product.steps(plain, request)]
 
     @staticmethod
     def _plain(node: Convolution, source: str) -> Convolution:

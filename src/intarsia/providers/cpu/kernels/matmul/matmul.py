@@ -36,7 +36,7 @@ from intarsia.providers.cpu.kernels.matmul import gemm as gemm_schedules
 from intarsia.providers.cpu.kernels.matmul.gemm import ConstantRows, Strassen
 from intarsia.providers.cpu.kernels.matmul.in_16_bits import Bfloat16MatMulPacked, Bfloat16MatMulRows, Float16MatMul
 from intarsia.providers.cpu.kernels.matmul.matmul_arguments import Batches, merged_batches
-from intarsia.providers.cpu.kernels.matmul.packed_a import TILES, PackedA
+from intarsia.providers.cpu.kernels.matmul.packed_a import TILE_14X2, PackedA
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ SCHEDULES: tuple[Schedule[MatMul], ...] = (
     Strassen("strassen"),
     ConstantRows("constant-rows"),
     PackedA("packed-a"),
-    *(PackedA(f"packed-a-{tile.rows}x{tile.vectors}", tile) for tile in TILES),
+    PackedA("packed-a-14x2", TILE_14X2),
     gemm_schedules.Gemm("gemm"),
 )  # in the order of preference; the last takes every product
 

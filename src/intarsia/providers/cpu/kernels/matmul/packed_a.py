@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from intarsia.ep.capability import Support
+from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, product_tile, tiled_micro_text
+from intarsia.providers.cpu.kernels.common.microkernel import (
+    Tile,
+    columns_time,
+    met_of,
+    micro_text,
+    product_tile,
+    tiled_micro_text,
+)
 from intarsia.providers.cpu.kernels.common.precision import described
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
@@ -21,7 +29,7 @@ from intarsia.providers.cpu.kernels.matmul.pack_a import pack_tiles_text
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.matmul.matmul import MatMul
 
-TILES = (Tile(14, 2, 16, 4), Tile(8, 3, 16, 4))  # of 32 registers of 64 bytes, of which either may be the faster
+TILE_14X2, _TILE_8X3 = Tile(14, 2, 16, 4), Tile(8, 3, 16, 4)  # of 32 registers of 64 bytes; either may be the faster
 _YES = Support.yes()
 
 
@@ -41,25 +49,34 @@ def packing_pays(node: MatMul, env: LoweringEnv) -> Support:
 
 @dataclass(frozen=True)
 class PackedA(MatMulSchedule):
-    """By the register tile `tile`, or that which suits the columns best."""
+    """By the register tile `tile`, or that which suits the columns best: 8 x 3 where both fit, as few columns are not packed
+    for."""
 
     tile: Tile | None = None
 
     def applies(self, node: MatMul, env: LoweringEnv) -> Support:
         found = node.reads_floats() and packing_pays(node, env)
-        if found and self.tile is not None:
-            default = product_tile(node.matrix_shape[1], node.dtype, env.target)
-            if default not in TILES:
-                return Support.no("the CPU has no registers for its tile")
-            if default == self.tile:
-                return Support.no("packed-a has this tile")
+        if not found or self.tile is None:
+            return found
+        if node.dtype is not DType.FLOAT:
+            return Support.no(f"it is of {node.dtype.name.lower()}, not float32")
+        if self._default(node, env) != _TILE_8X3:
+            return Support.no("the CPU has no registers for its tile")
         return found
 
     def pays(self, node: MatMul, env: LoweringEnv) -> Support:
         return _YES if self.tile is None else Support.no("the other tile suits the columns better by estimate")
 
     def cost(self, node: MatMul, env: LoweringEnv) -> float:
-        return estimated(node, env, copied=0.5)
+        tile, columns, rate = self.tile or self._default(node, env), node.matrix_shape[1], 1.0
+        if tile in (TILE_14X2, _TILE_8X3) and columns:
+            rate = columns / tile.lanes / columns_time(columns, tile)
+        return estimated(node, env, rate=rate, copied=0.5)
+
+    @staticmethod
+    def _default(node: MatMul, env: LoweringEnv) -> Tile:
+        """The tile that suits the columns best."""
+        return product_tile(node.matrix_shape[1], node.dtype, env.target)
 
     def steps(self, node: MatMul, request: KernelRequest) -> list[Step]:
         target, workspace, dtype, (k, n) = request.target, request.workspace, node.dtype, node.matrix_shape

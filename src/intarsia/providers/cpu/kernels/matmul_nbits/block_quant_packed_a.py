@@ -65,9 +65,7 @@ def _steps(form: BlockFormat, m: int, k: int, tile: Tile, target: Target) -> int
     return min(k, -(-k // (count * form.size)) * form.size)
 
 
-def with_blocks(
-    args: list[Argument], spec: GemmSpec, form: BlockFormat, target: Target, m: int, k: int
-) -> list[Argument]:
+def with_blocks(args: list[Argument], spec: GemmSpec, form: BlockFormat, target: Target, m: int, k: int) -> list[Argument]:
     """The arguments of `block_tiled_text`'s kernel, from those of `packed_a_kernel.tiled_args` for an A that is packed unless
     it lies; nothing to do where m is 0."""
     assert spec.tile is not None

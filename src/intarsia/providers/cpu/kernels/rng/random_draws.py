@@ -139,9 +139,7 @@ class _Drawn(KernelCall):
         reads = (*self.key.reads, *((self.source,) if self.source else ()))
         writes = tuple(n for n in (self.target, self.mask) if n)
         serial = Below(self.count, _SERIAL_ELEMENTS)
-        return Step(
-            template.kernel_text(self.kernel, target), reads, writes, self, serial=serial, label=label, varies=True
-        )
+        return Step(template.kernel_text(self.kernel, target), reads, writes, self, serial=serial, label=label, varies=True)
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         bounds: np.ndarray = np.array(self.bounds, self.kernel.bounds)
