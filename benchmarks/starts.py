@@ -1,4 +1,5 @@
-"""First starts of models: with nothing in the cache, after `intarsia cache warm`, and from the cache, beside onnxruntime's.
+"""First starts of models: with nothing in the cache, on the first tier, after `intarsia cache warm`, and from the cache, beside
+onnxruntime's.
 
     python benchmarks/starts.py FOLDER [NAME...] [--threads 2] [--repeat 3]
 
@@ -18,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 ONE_START = """
-import sys, time
+import os, sys, time
 import numpy as np
 import {runtime} as ort
 model, threads = sys.argv[1], int(sys.argv[2])
@@ -26,15 +27,18 @@ with np.load(model.removesuffix(".onnx") + ".npz") as arrays:
     feeds = {{name[3:]: arrays[name] for name in arrays.files if name.startswith("in_")}}
 options = ort.SessionOptions()
 options.intra_op_num_threads = threads
+if len(sys.argv) > 3:
+    options.add_session_config_entry("session.compile_in_background", "1")
 start = time.perf_counter()
 session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 session.run(None, feeds)
-print(time.perf_counter() - start)
+print(time.perf_counter() - start, flush=True)
+os._exit(0)  # what is still compiled in the background is not waited for
 """
 
 
-def one_start(runtime: str, model: Path, threads: int, cache: Path) -> float:
-    command = [sys.executable, "-c", ONE_START.format(runtime=runtime), str(model), str(threads)]
+def one_start(runtime: str, model: Path, threads: int, cache: Path, *extra: str) -> float:
+    command = [sys.executable, "-c", ONE_START.format(runtime=runtime), str(model), str(threads), *extra]
     done = subprocess.run(
         command, env={**os.environ, "INTARSIA_CACHE_DIR": str(cache)}, check=True, capture_output=True, text=True
     )  # fmt: skip
@@ -49,10 +53,12 @@ def filled_cache(cache: Path) -> Path:
 
 
 def starts(model: Path, threads: int, repeat: int, common: Path, place: Path) -> list[float]:
-    """Medians in seconds: cold, cold with common kernels, warm, onnxruntime."""
-    found: list[list[float]] = [[], [], [], []]
+    """Medians in seconds: cold, cold with common kernels, warm, onnxruntime, cold on the first tier."""
+    found: list[list[float]] = [[], [], [], [], []]
     for _ in range(repeat):
         cache = place / "cache"
+        found[4].append(one_start("intarsia", model, threads, cache, "in background"))
+        shutil.rmtree(cache, ignore_errors=True)
         found[0].append(one_start("intarsia", model, threads, cache))
         found[2].append(one_start("intarsia", model, threads, cache))
         shutil.rmtree(cache)
@@ -63,17 +69,38 @@ def starts(model: Path, threads: int, repeat: int, common: Path, place: Path) ->
     return [statistics.median(times) for times in found]
 
 
+def tier_alone(models: list[Path], threads: int, repeat: int, cache: Path) -> None:
+    """First results on the first tier beside onnxruntime's, in turn."""
+    print("| model | first tier s | onnxruntime s | ratio |\n| --- | ---: | ---: | ---: |")
+    ratios = []
+    for model in models:
+        pairs = []
+        for _ in range(repeat):
+            shutil.rmtree(cache, ignore_errors=True)
+            tier = one_start("intarsia", model, threads, cache, "in background")
+            pairs.append((tier, one_start("onnxruntime", model, threads, cache)))
+        ours, theirs = (statistics.median(times) for times in zip(*pairs, strict=True))
+        ratios.append(ours / theirs)
+        print(f"| {model.stem} | {ours:.3f} | {theirs:.3f} | {ours / theirs:.2f} |", flush=True)
+    print(f"| geometric mean | | | {statistics.geometric_mean(ratios):.2f} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--tier", action="store_true", help="the first tier and onnxruntime alone")
     options = parser.parse_args()
     models = [options.folder / f"{name}.onnx" for name in options.names] or sorted(options.folder.glob("*.onnx"))
-    print("| model | cold s | after `cache warm` s | warm s | onnxruntime s |\n| --- | ---: | ---: | ---: | ---: |")
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
+        if options.tier:
+            tier_alone(models, options.threads, options.repeat, place / "cache")
+            return
+        print("| model | cold s | after `cache warm` s | warm s | onnxruntime s | first tier s |")
+        print("| --- | ---: | ---: | ---: | ---: | ---: |")
         common = filled_cache(place / "common")
         for model in models:
             times = " | ".join(f"{t:.3f}" for t in starts(model, options.threads, options.repeat, common, place))

@@ -13,6 +13,10 @@ Entries hold machine code: who can write them can run code as this user. So the 
 another user has, or that others may write to, is not used, and neither is an entry of that kind, nor anything that is no
 regular file; a warning says so once. INTARSIA_CACHE_READ_ONLY=1 is for a directory that somebody else fills for many: nothing
 is written there, and what it holds is trusted. (Windows gives folders of a user to that user alone, and is not asked.)
+
+What a machine needs before any model is there, `intarsia.cli.prebuild` makes when a checkout is set up: a folder of the package
+(`PREBUILT`) that holds entries too, for `get` and `has` of keys that the directory does not have. It is trusted as the
+package's code is.
 """
 
 from __future__ import annotations
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
 logger = get_logger("intarsia")
 
 CACHE_VERSION = 1
+PREBUILT = os.path.join(os.path.dirname(os.path.dirname(__file__)), ".prebuilt")
 DEFAULT_MAX_BYTES = 4 << 30
 _MAGIC = b"INTARS01"
 _HEADER = struct.Struct("<8s16sQ")
@@ -139,12 +144,17 @@ class DiskCache:
 
     Args:
         shared: read-only: whoever filled the directory is trusted.
+        behind: asked by `get` and `has` for what is not here.
 
     Attributes:
         refused: why the directory is not used; "" where it is.
     """
 
-    def __init__(self, directory: str | Path | None, max_bytes: int = DEFAULT_MAX_BYTES, *, shared: bool = False) -> None:
+    def __init__(
+        self, directory: str | Path | None, max_bytes: int = DEFAULT_MAX_BYTES, *, shared: bool = False,
+        behind: DiskCache | None = None,
+    ) -> None:  # fmt: skip
+        self.behind = behind
         self._folder = None if directory is None else os.fspath(directory)
         self.max_bytes = max_bytes
         self._lock = fork_safety.lock()
@@ -174,6 +184,10 @@ class DiskCache:
 
     def get(self, key: str) -> bytes | None:
         """The payload stored under `key`, or None. A damaged entry is removed and counts as absent."""
+        found = self._own(key)
+        return self.behind.get(key) if found is None and self.behind is not None else found
+
+    def _own(self, key: str) -> bytes | None:
         if self._folder is None:
             return None
         path = self._path(key)
@@ -220,7 +234,8 @@ class DiskCache:
 
     def has(self, key: str) -> bool:
         """Whether there is an entry under `key`; it may be damaged."""
-        return self._folder is not None and os.path.isfile(self._path(key))
+        own = self._folder is not None and os.path.isfile(self._path(key))
+        return own or self.behind is not None and self.behind.has(key)
 
     def open(self, key: str) -> tuple[BinaryIO, int] | None:
         """A file at the beginning of the payload stored under `key`, to be closed by the caller, and the payload's length.
@@ -527,7 +542,8 @@ def cached(key: str, make: Callable[[], bytes]) -> bytes:
 def _cache(directory: str | None, shared: bool) -> DiskCache:
     if directory is not None and not shared and not os.environ.get("INTARSIA_CACHE_DIR"):
         _close_folder(directory)
-    return DiskCache(directory, shared=shared)
+    prebuilt = DiskCache(PREBUILT, shared=True) if directory not in (None, PREBUILT) and os.path.isdir(PREBUILT) else None
+    return DiskCache(directory, shared=shared, behind=prebuilt)
 
 
 def _unsafe(status: os.stat_result) -> str:

@@ -21,11 +21,15 @@ _HIDDEN, _HEADS, _TOKENS = 768, 12, 128
 
 
 def compile_common(report: Callable[[str], None] = lambda name: None) -> int:
-    """Compile them for this machine into its cache; returns how many were not there. `report` is told each network's name."""
+    """Compile them, and the first tier, for this machine into its cache; returns how many were not there. `report` is told each
+    network's name."""
     from intarsia.codegen.llvm.jit import get_engine
+    from intarsia.providers.cpu.first_tier import kernel_image
 
     engine = get_engine()
     before = engine.compiled
+    if not kernel_image.is_made():
+        kernel_image.make()
     for name, make in NETWORKS.items():
         report(name)
         options = SessionOptions()
@@ -189,6 +193,7 @@ def _dense() -> ModelProto:
     for activation in (*ACTIVATIONS, "Tanh"):
         y = net.activated(net.node("Gemm", "x", net.weight(64, 256), net.weight(256)), activation)
         results.append(net.node("Softmax", net.dense(y, 256, 10), axis=-1))
+        results.append(net.activated(net.node("Gemm", "x", net.weight(64, 48), net.weight(48)), activation))  # rows not packed
     results += [net.dense("x", 64, columns) for columns in (8, 32, 48, 72)]  # panels of all widths
     return net.model(*results)
 

@@ -1,4 +1,4 @@
-"""A model that is compiled on a thread of its own, while the reference provider, slower and ready at once, serves runs."""
+"""A model that is compiled on a thread of its own, while the first tier, slower and ready at once, serves runs."""
 
 from __future__ import annotations
 

@@ -58,11 +58,11 @@ class Maker:
         return self._on(self.providers, ready, split, self.profile)
 
     def stand_in(self, ready: Graph) -> CompiledModel:
-        """An optimised graph on the reference provider."""
+        """An optimised graph on what needs no compiler."""
         from intarsia.partition.partition import PartitionOptions
-        from intarsia.providers.reference import ReferenceExecutionProvider
+        from intarsia.providers.cpu.first_tier.program import FirstTierProvider
 
-        return self._on((ReferenceExecutionProvider(),), ready, PartitionOptions(), None)
+        return self._on((FirstTierProvider(),), ready, PartitionOptions(), None)
 
     def _on(
         self, providers: tuple[ExecutionProvider, ...], ready: Graph, split: PartitionOptions, profile: Profile | None

@@ -65,7 +65,7 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "partition.keep_islands": _flag("0", "give a device every node it takes, however few", True),
     "partition.place": _text("nodes placed by name: 'PATTERN=PROVIDER; ...', shell wildcards", effect=True),
     "session.compile_in_background": _flag(
-        "0", "make the session before its kernels are compiled; the reference provider serves runs meanwhile", True
+        "0", "make the session before its kernels are compiled; the first tier serves runs meanwhile", True
     ),
     "session.cache_weights_mib": ConfigKey("1024", "models up to this size start from the cache; 0: none", True, "int"),
     "session.loop_trips": _int("0", "the most trips of a run's loops together, steps of searches too; 0: any number", True),

@@ -205,7 +205,7 @@ class InferenceSession(OrtMethods):
 
     @property
     def is_compiled(self) -> bool:
-        """False while "session.compile_in_background" has the reference provider serve runs."""
+        """False while "session.compile_in_background" has the first tier serve runs."""
         return self._engine.is_compiled
 
     def wait_until_compiled(self, timeout: float | None = None) -> None:

@@ -1,0 +1,226 @@
+"""Conv, pools of windows and of whole maps, on images whose channels lie innermost.
+
+A value keeps the shape that ONNX gives it, and lies in memory as it was computed: what a convolution gives, and what
+element-wise nodes make of it, are views of [N, *spatial, C], which the next convolution reads without a copy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Node
+from intarsia.providers.cpu.first_tier import kernel_set
+from intarsia.providers.cpu.first_tier.kernel_calls import KernelCalls, address, aligned, claims, is_float32, new
+from intarsia.providers.cpu.kernels.common.microkernel import tile_of
+from intarsia.providers.cpu.kernels.common.pack_b import packed_nbytes
+from intarsia.providers.cpu.kernels.conv import implicit_gemm
+from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand
+from intarsia.providers.cpu.kernels.pooling import pooling_kernel
+from intarsia.providers.cpu.kernels.pooling.pooling_kernel import GlobalPoolSpec
+
+Fast = Callable[[Sequence[Any]], "list[np.ndarray] | None"]
+_FLOAT = DType.FLOAT
+_NOTSET = ("NOTSET", b"NOTSET", "")
+
+
+def conv(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
+    """Of constant float32 filters; None: nothing here computes it."""
+    weights = constants.get(node.inputs[1])
+    if weights is None or not is_float32(weights) or weights.ndim not in (3, 4, 5):
+        return None
+    window = _window(node, weights.shape[2:])
+    group = int(node.attributes.get("group", 1))
+    if window is None or group < 1 or weights.shape[0] % group:
+        return None
+    filters, depth = weights.shape[:2]
+    bias = _bias(node, constants, filters)
+    if bias is None:
+        return None
+    of = _Convolution(calls, (filters, depth), group, window, bias)
+    name = f"depthwise {window.kernel} {window.strides}"
+    if name in calls and depth == 1 and filters == group and not window.is_dilated:
+        return of.by_channels(name, depthwise_kernel.pack_weights(weights, calls.target))
+    return of.by_products(_packed_filters(weights, group, calls))
+
+
+class _Window(NamedTuple):
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+
+    @property
+    def is_dilated(self) -> bool:
+        return set(self.dilations) != {1}
+
+
+def _window(node: Node, kernel: Sequence[int]) -> _Window | None:
+    """That of a node; None where its padding follows from sizes, or it is malformed."""
+    found = node.attributes
+    rank = len(kernel)
+    given = tuple(int(k) for k in found.get("kernel_shape") or kernel)
+    strides, dilations = (tuple(int(s) for s in found.get(name) or (1,) * rank) for name in ("strides", "dilations"))
+    pads = tuple(int(p) for p in found.get("pads") or (0,) * (2 * rank))
+    whole = len(strides) == len(dilations) == rank and len(pads) == 2 * rank and given == tuple(kernel)
+    positive = min((*strides, *dilations, *given), default=0) > 0 and min(pads, default=0) >= 0
+    explicit = found.get("auto_pad", "NOTSET") in _NOTSET
+    return _Window(given, strides, dilations, pads) if whole and positive and explicit else None
+
+
+def _bias(node: Node, constants: Mapping[str, np.ndarray], filters: int) -> np.ndarray | None:
+    if len(node.inputs) < 3 or not node.inputs[2]:
+        return np.zeros(filters, np.float32)
+    bias = constants.get(node.inputs[2])
+    return np.ascontiguousarray(bias) if bias is not None and is_float32(bias) and bias.shape == (filters,) else None
+
+
+def _packed_filters(weights: np.ndarray, group: int, calls: KernelCalls) -> np.ndarray:
+    """As `implicit_gemm.pack_weights`, by the threads where there is one group."""
+    tile = tile_of(_FLOAT, calls.target)
+    if group > 1:
+        return implicit_gemm.pack_weights(weights, group, tile)
+    filters, count = len(weights), math.prod(weights.shape[1:])
+    rows = np.ascontiguousarray(np.moveaxis(weights, 1, -1))
+    packed = aligned(packed_nbytes(count, filters, tile))
+    calls("pack", [address(rows), address(packed), count, filters, count * 4])
+    return packed
+
+
+def channels_last(x: np.ndarray) -> np.ndarray:
+    """[N, C, *spatial] as [N, *spatial, C], contiguous."""
+    return np.ascontiguousarray(np.moveaxis(x, 1, -1))
+
+
+class _Convolution:
+    def __init__(self, calls: KernelCalls, filters: tuple[int, int], group: int, window: _Window, bias: np.ndarray) -> None:
+        """`filters`: how many, and how many channels each sees."""
+        self.calls, self.group, self.window, self.bias = calls, group, window, bias
+        self.filters, self.channels = filters[0], filters[1] * group
+
+    def _shape(self, x: object) -> ConvShape | None:
+        """The sizes for an input; None where it does not fit."""
+        window = self.window
+        if not is_float32(x) or not isinstance(x, np.ndarray):
+            return None
+        if x.ndim != len(window.kernel) + 2 or x.shape[1] != self.channels:
+            return None
+        shape = ConvShape(
+            x.shape[0], x.shape[2:], self.channels, self.filters, window.kernel, window.strides, window.dilations, window.pads,
+            self.group,
+        )  # fmt: skip
+        return shape if min(shape.output) > 0 else None
+
+    def by_channels(self, name: str, packed: np.ndarray) -> Fast:
+        """Every channel has a window of its own."""
+        spec = kernel_set.depthwise_spec(self.window.kernel, self.window.strides)
+
+        def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
+            shape = self._shape(operands[0])
+            if shape is None:
+                return None
+            x = channels_last(operands[0])
+            y = new((shape.batch, *shape.output, self.filters))
+            arguments = depthwise_kernel.depthwise_args(
+                spec, self.calls.target, shape, x=address(x), weights=address(packed), y=address(y),
+                operands=[Operand(address(self.bias))],
+            )  # fmt: skip
+            self.calls(name, arguments)
+            return [np.moveaxis(y, -1, 1)]
+
+        return run
+
+    def by_products(self, packed: np.ndarray) -> Fast:
+        """Windows are rows of a product."""
+        calls, target = self.calls, self.calls.target
+        spec = kernel_set.gemm_spec("packed", bias=True)
+        name = "gemm packed True"
+
+        def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
+            shape = self._shape(operands[0])
+            if shape is None:
+                return None
+            x = self._bordered(operands[0], shape) if shape.needs_border else channels_last(operands[0])
+            y = new((shape.batch, *shape.output, self.filters))
+            shared = claims()
+            arguments = implicit_gemm.conv_args(
+                spec, target, shape, micro=calls.addresses["micro"], x=address(x), weights=address(packed), y=address(y),
+                taps=implicit_gemm.displacements(shape, _FLOAT, target),
+                operands=[implicit_gemm.conv_operand("column", _FLOAT, address(self.bias), shape, target)],
+                claims=address(shared), threads=calls.threads,
+            )  # fmt: skip
+            calls(name, arguments)
+            return [np.moveaxis(y, -1, 1)]
+
+        return run
+
+    def _bordered(self, x: np.ndarray, shape: ConvShape) -> np.ndarray:
+        """Channels last, with zeros around."""
+        rank = len(shape.spatial)
+        padded = new((shape.batch, *shape.padded, self.channels))
+        inside = tuple(slice(low, low + size) for low, size in zip(shape.pads[:rank], shape.spatial, strict=True))
+        for axis, within in enumerate(inside):
+            before: tuple[slice, ...] = (slice(None), *inside[:axis])
+            padded[(*before, slice(0, within.start))] = 0
+            padded[(*before, slice(within.stop, None))] = 0
+        padded[(slice(None), *inside)] = np.moveaxis(x, 1, -1)
+        return padded
+
+
+def pool(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
+    """MaxPool and AveragePool of usual windows."""
+    found = node.attributes
+    kernel = tuple(int(k) for k in found.get("kernel_shape") or ())
+    window = _window(node, kernel) if kernel else None
+    if window is None or len([n for n in node.outputs if n]) != 1 or found.get("ceil_mode") or found.get("storage_order"):
+        return None
+    strides, pads = window.strides, window.pads
+    operation = "max" if node.op_type == "MaxPool" else "average"
+    name = f"{operation} {kernel} {strides}"
+    narrow = all(p < k for p, k in zip(pads, (*kernel, *kernel), strict=True))  # every window sees the image
+    if name not in calls or window.is_dilated or not narrow:
+        return None
+    spec = kernel_set.pool_spec(operation, kernel, strides)
+    included = bool(found.get("count_include_pad", 0))
+
+    def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
+        x = operands[0]
+        if not is_float32(x) or x.ndim != len(kernel) + 2:
+            return None
+        channels = x.shape[1]
+        shape = ConvShape(x.shape[0], x.shape[2:], channels, channels, *window, channels)
+        if min(shape.output) <= 0:
+            return None
+        source = channels_last(x)
+        y = new((shape.batch, *shape.output, channels))
+        calls(name, pooling_kernel.pool_args(
+            spec, calls.target, shape, x=address(source), y=address(y), count_include_pad=included
+        ))  # fmt: skip
+        return [np.moveaxis(y, -1, 1)]
+
+    return run
+
+
+def global_pool(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
+    operation = "max" if node.op_type == "GlobalMaxPool" else "average"
+    spec = GlobalPoolSpec(operation)
+
+    def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
+        x = operands[0]
+        if not is_float32(x) or x.ndim < 3:
+            return None
+        source = channels_last(x)
+        batch, channels = x.shape[:2]
+        y = new((batch, channels, *[1] * (x.ndim - 2)))
+        calls(f"global {operation}", pooling_kernel.global_pool_args(
+            spec, x=address(source), y=address(y), batch=batch, pixels=math.prod(x.shape[2:]), channels=channels
+        ))  # fmt: skip
+        return [y]
+
+    return run

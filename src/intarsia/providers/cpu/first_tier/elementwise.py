@@ -1,0 +1,106 @@
+"""Element-wise operators: transcendental ones by kernels, the others by NumPy; results lie in memory as their operands do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from intarsia.graph.model import Node
+from intarsia.providers.cpu.first_tier import kernel_set
+from intarsia.providers.cpu.first_tier.convolution import Fast
+from intarsia.providers.cpu.first_tier.kernel_calls import KernelCalls, address, is_float32, new
+
+BINARY: Mapping[str, Callable[..., np.ndarray]] = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
+_FEW = 4096  # elements that one thread computes as soon
+
+
+def unary(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
+    name = node.op_type
+    if name == "Gelu" and node.attributes.get("approximate", "none") in ("tanh", b"tanh"):
+        name = "GeluTanh"
+    if name == "Swish" and node.attributes.get("alpha", 1.0) != 1.0:
+        return None
+    kernel = kernel_set.unary_sizes(name)
+
+    def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
+        x = operands[0]
+        if not is_float32(x):
+            return None
+        x, y = _like(x)
+        calls(name, kernel.arguments({0: address(x)}, address(y), {"n": x.size}), serial=x.size < _FEW)
+        return [y]
+
+    return run
+
+
+def _like(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`x` without gaps in memory, and an array that lies as it does."""
+    if not (x.flags.c_contiguous or np.moveaxis(x, 1, -1).flags.c_contiguous):
+        x = np.ascontiguousarray(x)
+    if x.flags.c_contiguous:
+        return x, new(x.shape)
+    return x, np.moveaxis(new((x.shape[0], *x.shape[2:], x.shape[1])), -1, 1)
+
+
+def relu(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
+    def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
+        x = operands[0]
+        if not is_float32(x):
+            return None
+        x, y = _like(x)
+        return [np.maximum(x, np.float32(0), out=y)]
+
+    return run
+
+
+def clip(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
+    """Between scalars; of opset 11 on, where bounds are operands."""
+    if node.version < 11:
+        return None
+
+    def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
+        x, *bounds = operands
+        low, high = (*bounds, None, None)[:2]
+        given = [b for b in (low, high) if b is not None]
+        if not is_float32(x, *given) or any(b.size != 1 for b in given):
+            return None
+        x, y = _like(x)
+        source = x
+        if low is not None:
+            source = np.maximum(source, low.reshape(()), out=y)
+        if high is not None:
+            source = np.minimum(source, high.reshape(()), out=y)
+        return [y if given else x]
+
+    return run
+
+
+def binary(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
+    """Of float32; sizes that do not broadcast are the reference's to name."""
+    if node.version < 7:  # with an axis to broadcast along
+        return None
+    function = BINARY[node.op_type]
+
+    def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
+        a, b = operands
+        if not is_float32(a, b):
+            return None
+        try:
+            shape = np.broadcast_shapes(a.shape, b.shape)
+        except ValueError:
+            return None
+        of_result = next((x for x in (a, b) if x.shape == shape), None)
+        y = _like_shape(of_result) if of_result is not None else new(shape)
+        with np.errstate(all="ignore"):
+            return [function(a, b, out=y)]
+
+    return run
+
+
+def _like_shape(x: np.ndarray) -> np.ndarray:
+    """An array that lies in memory as `x` does, where channels are last there."""
+    if x.ndim > 2 and not x.flags.c_contiguous and np.moveaxis(x, 1, -1).flags.c_contiguous:
+        return np.moveaxis(new((x.shape[0], *x.shape[2:], x.shape[1])), -1, 1)
+    return new(x.shape)

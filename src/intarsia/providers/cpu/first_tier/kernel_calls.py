@@ -1,0 +1,74 @@
+"""Calls of the first tier's kernels, on arrays: sizes are checked by who calls, and memory is counted here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.machine.resources import in_mib, memory_nbytes
+from intarsia.plan.argument_tables import Table
+from intarsia.plan.step import Argument
+from intarsia.primitives.interpreter import MOST_NBYTES
+from intarsia.runtime.executor import Pool
+
+ALIGNMENT = 64
+
+
+class KernelCalls:
+    """The kernels at their addresses, and the threads that run them.
+
+    Attributes:
+        target: the CPU that they were made for.
+        threads: how many run a call.
+    """
+
+    def __init__(self, addresses: dict[str, int], pool: Pool, target: Target) -> None:
+        self.addresses, self.pool, self.target = addresses, pool, target
+        self.threads = pool.num_threads
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.addresses
+
+    def __call__(self, name: str, arguments: Sequence[Argument], *, serial: bool = False) -> None:
+        """Run a kernel on addresses, numbers and tables, which become arrays that live as long as the call."""
+        tables = [argument.array for argument in arguments if isinstance(argument, Table)]
+        places = iter(tables)
+        words = [address(next(places)) if isinstance(a, Table) else a for a in arguments]
+        block = np.array([self.addresses[name], 0, int(serial), 0, *words], np.int64)
+        start = address(block)
+        block[1] = start + 32
+        self.pool.run(start, 1)
+
+
+def address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def new(shape: Sequence[int], dtype: np.dtype | type = np.float32) -> np.ndarray:
+    """An array for a result. Raises MemoryError where it is larger than a session may have."""
+    nbytes = int(np.dtype(dtype).itemsize)
+    for size in shape:
+        nbytes *= int(size)
+    most = MOST_NBYTES.get() or memory_nbytes()
+    if nbytes > most:
+        raise MemoryError(f"a value of shape {list(shape)} needs {in_mib(nbytes)}, {in_mib(most)} are allowed")
+    return np.empty(shape, dtype)
+
+
+def aligned(nbytes: int) -> np.ndarray:
+    """Bytes that begin at a multiple of a cache line: packed weights."""
+    room = new((nbytes + ALIGNMENT,), np.uint8)
+    start = -address(room) % ALIGNMENT
+    return room[start : start + nbytes]
+
+
+def claims() -> np.ndarray:
+    """What the threads of one call of a product share."""
+    return np.zeros(1, np.int64)
+
+
+def is_float32(*arrays: object) -> bool:
+    """Whether all are arrays of float32 with elements."""
+    return all(isinstance(a, np.ndarray) and a.dtype == np.float32 and a.size > 0 for a in arrays)

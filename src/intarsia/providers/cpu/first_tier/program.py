@@ -1,0 +1,64 @@
+"""The first tier as a provider: every node there is, by a kernel or by the reference's definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from intarsia.codegen.llvm.target import Target
+from intarsia.ep.node_program import NodeFunction, NodeProgram
+from intarsia.ep.program import Program
+from intarsia.ep.provider import CompileContext
+from intarsia.graph.model import Graph, Node
+from intarsia.providers.cpu.first_tier import convolution, elementwise, kernel_image, products, rows
+from intarsia.providers.cpu.first_tier.convolution import Fast
+from intarsia.providers.cpu.first_tier.kernel_calls import KernelCalls
+from intarsia.providers.cpu.first_tier.kernel_set import UNARY
+from intarsia.providers.reference import ReferenceExecutionProvider, evaluate
+from intarsia.runtime.executor import get_pool
+from intarsia.runtime.threads import PoolSettings
+
+MakeFast = Callable[[Node, Mapping[str, np.ndarray], KernelCalls], Fast | None]
+
+FUNCTIONS: Mapping[str, MakeFast] = {
+    "Conv": convolution.conv,
+    "MaxPool": convolution.pool, "AveragePool": convolution.pool,
+    "GlobalAveragePool": convolution.global_pool, "GlobalMaxPool": convolution.global_pool,
+    "MatMul": products.matmul, "Gemm": products.gemm,
+    "Softmax": rows.softmax, "LogSoftmax": rows.softmax,
+    "LayerNormalization": rows.normalisation, "RMSNormalization": rows.normalisation,
+    "Relu": elementwise.relu, "Clip": elementwise.clip,
+    **dict.fromkeys(elementwise.BINARY, elementwise.binary),
+    **dict.fromkeys((name for name in UNARY if name != "GeluTanh"), elementwise.unary),
+}  # fmt: skip
+
+
+class FirstTierProvider(ReferenceExecutionProvider):
+    """Stands in for the CPU's provider while its program is compiled."""
+
+    def compile(self, graph: Graph, context: CompileContext) -> Program:
+        addresses, threads = kernel_image.load(), context.intra_op_num_threads
+        if addresses is None:
+            return super().compile(graph, context)
+        calls = KernelCalls(addresses, get_pool(threads, PoolSettings.of(context.config, threads)), Target.host())
+        constants = {name: constant.numpy() for name, constant in graph.constants.items()}
+        functions = [_function(node, constants, calls) for node in graph.nodes]
+        return NodeProgram(graph, functions, constants, self.name)
+
+
+def _function(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> NodeFunction:
+    make = FUNCTIONS.get(node.op_type) if not node.domain else None
+    fast = make(node, constants, calls) if make is not None else None
+    if fast is None:
+        return evaluate
+
+    def function(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
+        try:
+            found = fast(operands)
+        except MemoryError:
+            found = None  # the reference says which node
+        return found if found is not None else evaluate(node, operands)
+
+    return function

@@ -1,0 +1,264 @@
+"""The first tier: what its kernels give beside the reference's definitions, what it leaves to these, and that sessions start on
+it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+pytest.importorskip("llvmlite", reason="its kernels are compiled with llvmlite")
+
+import intarsia as ort
+from intarsia.codegen.llvm.target import Target
+from intarsia.ep.node_program import NodeProgram
+from intarsia.providers.cpu.first_tier import kernel_image, kernel_set, program
+from intarsia.providers.cpu.first_tier.program import FirstTierProvider
+from intarsia.providers.registry import register_execution_provider, unregister_execution_provider
+from intarsia.testing.cases import cases, run_case
+
+NAME = "FirstTierAloneExecutionProvider"
+SAMPLE = 12  # of ONNX's cases, every so many-th is no nightly one
+
+
+class FirstTierAlone(FirstTierProvider):
+    name = NAME
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alone() -> Iterator[None]:
+    if not kernel_image.is_made():
+        assert kernel_image.make()
+    register_execution_provider(FirstTierAlone)
+    yield
+    unregister_execution_provider(NAME)
+
+
+def model_of(text: str, **weights: np.ndarray) -> bytes:
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 24]> {text}')
+    for name, array in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    return model.SerializeToString()
+
+
+def session_of(model: bytes, provider: str = NAME) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(model, options, providers=[provider])
+
+
+def drawn(*shape: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def compare(model: bytes, left_to_the_reference: set[str] | None = None, **feeds: np.ndarray) -> np.ndarray:
+    """The first result, beside the reference's; which operators have no kernel is what is said."""
+    with pytest.MonkeyPatch.context() as patch:
+        asked = []
+        evaluate = program.evaluate
+        patch.setattr(program, "evaluate", lambda node, operands: asked.append(node.op_type) or evaluate(node, operands))
+        found = session_of(model).run(None, feeds)
+    wanted = session_of(model, "ReferenceExecutionProvider").run(None, feeds)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == b.dtype
+        assert a.flags.c_contiguous
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+    assert set(asked) == (left_to_the_reference or set())
+    return np.asarray(found[0])
+
+
+CONVOLUTIONS = [
+    ((2, 3, 9, 11), (8, 3, 3, 3), "pads = [1, 1, 1, 1]"),
+    ((1, 16, 7, 7), (40, 16, 1, 1), ""),
+    ((1, 5, 12, 10), (33, 5, 3, 5), "strides = [2, 3], pads = [0, 2, 1, 0]"),
+    ((1, 4, 12, 10), (6, 4, 3, 3), "dilations = [2, 3], pads = [2, 2, 2, 2]"),
+    ((1, 8, 6, 6), (16, 2, 3, 3), "group = 4, pads = [1, 1, 1, 1]"),
+    ((2, 24, 9, 9), (24, 1, 3, 3), "group = 24, pads = [1, 1, 1, 1]"),
+    ((1, 20, 15, 15), (20, 1, 5, 5), "group = 20, strides = [2, 2], pads = [2, 2, 2, 2]"),
+    ((1, 20, 9, 9), (20, 1, 3, 3), "group = 20, dilations = [2, 2]"),
+    ((1, 20, 9, 9), (40, 1, 3, 3), "group = 20"),
+    ((2, 6, 30), (10, 6, 5), "pads = [2, 2], strides = [2]"),
+    ((1, 3, 5, 6, 7), (4, 3, 3, 3, 3), "pads = [1, 1, 1, 1, 1, 1]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "filters", "attributes"), CONVOLUTIONS)
+@pytest.mark.parametrize("biased", [False, True])
+def test_convolutions(shape: tuple[int, ...], filters: tuple[int, ...], attributes: str, biased: bool) -> None:
+    sizes = ", ".join(f"d{i}" for i in range(len(shape)))
+    bias = {"b": drawn(filters[0], seed=3)} if biased else {}
+    operands = "x, w, b" if biased else "x, w"
+    text = f"g (float[{sizes}] x) => (float[] y) {{ y = Conv<{attributes}>({operands}) }}".replace("<>", "")
+    compare(model_of(text.replace("float[] y", "float y"), w=drawn(*filters, seed=2), **bias), x=drawn(*shape))
+
+
+def test_images_stay_channels_last_between_nodes() -> None:
+    """Neither element-wise nodes nor pools copy what a convolution gave."""
+    text = """g (float[n, c, h, w] x) => (float y) {
+        a = Conv<pads = [1, 1, 1, 1]>(x, w1)  b = HardSwish(a)  c = Conv<group = 16, pads = [1, 1, 1, 1]>(b, w2)
+        d = Add(b, c)  e = Relu(d)  f = MaxPool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>(e)
+        g1 = AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(f)  h1 = Mul(g1, scale)  y = GlobalAveragePool(h1) }"""
+    model = model_of(text, w1=drawn(16, 3, 3, 3, seed=2), w2=drawn(16, 1, 3, 3, seed=3), scale=drawn(1, 16, 1, 1, seed=4))
+    compare(model, x=drawn(2, 3, 13, 14))
+    text = text.replace("(float y)", "(float y, float e)")
+    compare(model_of(text, w1=drawn(16, 3, 3, 3), w2=drawn(16, 1, 3, 3), scale=drawn(1, 16, 1, 1)), x=drawn(1, 3, 8, 9))
+
+
+@pytest.mark.parametrize("kernel", [(2, 2), (3, 3), (5, 5)])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "AveragePool<count_include_pad = 1>"])
+def test_pools(kernel: tuple[int, int], op: str) -> None:
+    stride, pad = (2 if kernel[0] < 5 else 1), kernel[0] // 2
+    attributes = f"kernel_shape = {list(kernel)}, strides = [{stride}, {stride}], pads = [{pad}, {pad}, 0, {pad}]"
+    name, _, more = op.partition("<")
+    text = f"g (float[n, c, h, w] x) => (float y) {{ y = {name}<{attributes}{', ' + more if more else '>'}(x) }}"
+    compare(model_of(text), x=drawn(2, 19, 11, 9))
+
+
+def test_windows_without_a_kernel_are_the_references() -> None:
+    text = "g (float[n, c, h, w] x) => (float y) { y = MaxPool<kernel_shape = [4, 1], ceil_mode = 1>(x) }"
+    compare(model_of(text), {"MaxPool"}, x=drawn(1, 3, 9, 9))
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (1, 300, 17), (5, 64, 64), (70, 33, 129), (200, 128, 96)])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("biased", [False, True])
+def test_gemm(m: int, k: int, n: int, transposed: bool, biased: bool) -> None:
+    b = drawn(n, k, seed=2) if transposed else drawn(k, n, seed=2)
+    text = f"g (float[m, k] a) => (float y) {{ y = Gemm<transB = {int(transposed)}>(a, b{', c' if biased else ''}) }}"
+    compare(model_of(text, b=b, **({"c": drawn(1, n, seed=3)} if biased else {})), a=drawn(m, k))
+
+
+def test_matmul_of_constant_matrices() -> None:
+    text = "g (float[s, m, k] a) => (float y) { b1 = Transpose<perm = [1, 0, 2]>(a)  y = MatMul(b1, b) }"
+    compare(model_of(text, b=drawn(48, 40, seed=2)), {"Transpose"}, a=drawn(3, 21, 48))
+
+
+@pytest.mark.parametrize("rows", [(7, 5), (2, 3, 33), (1, 4096), (600, 16)])
+def test_rows(rows: tuple[int, ...]) -> None:
+    sizes, n = ", ".join(f"d{i}" for i in range(len(rows))), rows[-1]
+    text = f"""g (float[{sizes}] x) => (float a, float b, float c, float d, float e) {{
+        a = LayerNormalization<epsilon = 0.001>(x, scale, bias)  b = RMSNormalization(x, scale)  c = Softmax(x)
+        d = LogSoftmax<axis = -1>(x)  e = LayerNormalization(x, scale) }}"""
+    compare(model_of(text, scale=drawn(n, seed=2), bias=drawn(n, seed=3)), x=drawn(*rows))
+
+
+@pytest.mark.parametrize("op", [*kernel_set.UNARY, "Relu"])
+@pytest.mark.parametrize("shape", [(1,), (3, 1366), (4, 5, 6, 7)])
+def test_unary(op: str, shape: tuple[int, ...]) -> None:
+    sizes = ", ".join(f"d{i}" for i in range(len(shape)))
+    call = 'Gelu<approximate = "tanh">' if op == "GeluTanh" else op
+    x = 4 * drawn(*shape)
+    x.flat[: 3 * (x.size > 3)] = [np.inf, -np.inf, np.nan][: 3 * (x.size > 3)]
+    compare(model_of(f"g (float[{sizes}] x) => (float y) {{ y = {call}(x) }}"), x=x)
+
+
+@pytest.mark.parametrize(("a", "b"), [((3, 4), (4,)), ((2, 1, 5), (2, 3, 1)), ((1,), (6, 2)), ((2, 3, 4, 5), (1, 3, 1, 1))])
+def test_binary(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    sizes = [", ".join(f"{name}{i}" for i in range(len(shape))) for name, shape in (("p", a), ("q", b))]
+    text = f"""g (float[{sizes[0]}] a, float[{sizes[1]}] b) => (float c, float d, float e, float f) {{
+        c = Add(a, b)  d = Sub(a, b)  e = Mul(a, b)  f = Div(a, b) }}"""
+    compare(model_of(text), a=drawn(*a), b=drawn(*b, seed=2))
+
+
+def test_clip_has_bounds_or_not() -> None:
+    text = """g (float[n] x) => (float a, float b, float c, float d) {
+        a = Clip(x, low, high)  b = Clip(x, low)  c = Clip(x, "", high)  d = Clip(x) }""".replace('""', "")
+    model = model_of(text, low=np.array(-0.5, np.float32), high=np.array(0.25, np.float32))
+    compare(model, x=np.append(drawn(50), np.float32(np.nan)))
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "shape"),
+    [
+        ("y = Conv(x, w)", (4, 3, 3, 3), (1, 2, 8, 8)),
+        ("y = Conv(x, w)", (4, 3, 3, 3), (1, 3, 2, 8)),
+        ("y = MatMul(x, w)", (7, 5), (2, 2, 3, 6)),
+        ("y = Add(x, w)", (7, 5), (1, 1, 3, 5)),
+        ("y = LayerNormalization(x, w)", (5,), (1, 1, 3, 6)),
+    ],
+)
+def test_sizes_that_do_not_fit_are_told_as_by_the_reference(
+    text: str, weights: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
+    model = model_of(f"g (float[a, b, c, d] x) => (float y) {{ {text} }}", w=drawn(*weights))
+    told = []
+    for provider in (NAME, "ReferenceExecutionProvider"):
+        with pytest.raises(ort.Fail) as raised:
+            session_of(model, provider).run(None, {"x": drawn(*shape)})
+        told.append((type(raised.value), str(raised.value)))
+    assert told[0] == told[1]
+
+
+def test_operands_without_elements_and_of_other_types() -> None:
+    text = "g (float[a, b, c, d] x, double[n] z) => (float y, double v) { y = Conv(x, w)  v = Exp(z) }"
+    model = model_of(text, w=drawn(4, 3, 1, 1))
+    y = compare(model, {"Conv", "Exp"}, x=drawn(0, 3, 4, 4), z=np.ones(3))
+    assert y.shape == (0, 4, 4, 4)
+
+
+def test_memory_has_its_limit() -> None:
+    """A result that is larger than a session may have is an error that names the node, before it is made."""
+    text = "g (float[a, b] x, float[c, d] z) => (float y) { y = Add(x, z) }"
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.memory_limit_mib", "16")
+    session = ort.InferenceSession(model_of(text), options, providers=[NAME])
+    with pytest.raises(ort.OutOfMemory, match="Add"):
+        session.run(None, {"x": drawn(1, 4000), "z": drawn(4000, 1)})
+
+
+@pytest.mark.parametrize("name", kernel_set.UNARY)
+def test_arguments_of_unary_kernels(name: str) -> None:
+    kernel, told = kernel_set.unary_loop(name, Target.host()), kernel_set.unary_sizes(name)
+    assert (kernel.operands, tuple(map(str, kernel.sizes)), kernel.checked) == (
+        told.operands, tuple(map(str, told.sizes)), False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_arguments_of_normalisations(name: str) -> None:
+    kernel, told = kernel_set.normalisation_loop(name, Target.host()), kernel_set.normalisation_sizes(name)
+    assert (kernel.operands, tuple(map(str, kernel.sizes)), kernel.checked) == (
+        told.operands, tuple(map(str, told.sizes)), False,
+    )  # fmt: skip
+
+
+def test_without_kernels_the_reference_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_image, "load", lambda: None)
+    x = drawn(3, 4)
+    (y,) = session_of(model_of("g (float[m, n] x) => (float y) { y = Exp(x) }")).run(None, {"x": x})
+    np.testing.assert_allclose(y, np.exp(x), rtol=1e-6)
+
+
+def test_sessions_that_are_being_compiled_start_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    start = NodeProgram.__init__
+    monkeypatch.setattr(NodeProgram, "__init__", lambda self, *a, **k: made.append(self) or start(self, *a, **k))
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.compile_in_background", "1")
+    text = "g (float[n, k] x) => (float y) { h = MatMul(x, w)  y = Sigmoid(h) }"
+    session = ort.InferenceSession(model_of(text, w=drawn(8, 8)), options, providers=["CPUExecutionProvider"])
+    x = drawn(2, 8, seed=5)
+    (y,) = session.run(None, {"x": x})
+    np.testing.assert_allclose(y, 1 / (1 + np.exp(-(x @ drawn(8, 8)))), rtol=1e-5)
+    assert made
+    assert not any(function is program.evaluate for _, function, *_ in made[0]._steps)
+    session.wait_until_compiled()
+
+
+def parameters() -> list[Any]:
+    found = []
+    for name in cases():
+        marks = [] if zlib.crc32(name.encode()) % SAMPLE == 1 else [pytest.mark.conformance]
+        found.append(pytest.param(name, marks=marks))
+    return found
+
+
+@pytest.mark.parametrize("name", parameters())
+def test_onnx_cases(name: str) -> None:
+    _, wrong = run_case(cases()[name], [NAME])
+    assert not wrong
