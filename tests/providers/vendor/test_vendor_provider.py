@@ -277,12 +277,18 @@ def test_sizes_that_follow_from_sizes_are_known() -> None:
         assert (made.run(None, {"x": x})[0] == np.maximum(x, 0).reshape(rows, 2, 2)).all()
 
 
-def test_targets_that_data_decide_stay_with_others() -> None:
-    text = """
-    <ir_version: 8, opset_import: ["": 17]> g (float[n, 4] x, int64[2] target) => (float[k, m] y) {
+@pytest.mark.parametrize("moved", ["Identity(target)", "Add(target, target)"])
+def test_targets_that_data_decide_stay_with_others(moved: str) -> None:
+    text = f"""
+    <ir_version: 8, opset_import: ["": 17]> g (float[n, 4] x, int64[2] target) => (float[k, m] y)
+    <int64[2] two = {{2, 2}}> {{
         a = Relu(x)
-        y = Reshape(a, target)
-    }"""
+        twice = {moved}
+        shape = Div(twice, two)
+        y = Reshape(a, shape)
+    }}"""
     made = session(text, other=("CPUExecutionProvider",))
-    assert "whose size only a run's data decide" in made.explain().nodes[1].refusals[NAME].reason
-    assert made.run(None, {"x": np.ones((2, 4), np.float32), "target": np.int64([4, 2])})[0].shape == (4, 2)
+    (row,) = (row for row in made.explain().nodes if row.op == "Reshape")
+    assert "whose size only a run's data decide" in row.refusals[NAME].reason
+    target = np.int64([8, 4] if "Id" in moved else [4, 2])
+    assert made.run(None, {"x": np.ones((2, 4), np.float32), "target": target})[0].shape == (4, 2)

@@ -19,7 +19,7 @@ from intarsia.machine import fork_safety
 from intarsia.ops import registry
 from intarsia.ops.framework.infer import infer
 from intarsia.providers.vendor.program import Interface
-from intarsia.providers.vendor.shape_profile import PROBED, bind, is_open, probe_shapes
+from intarsia.providers.vendor.shape_profile import PROBED, bind, input_shapes, is_open, probe_shapes
 from intarsia.providers.vendor.single_node import KEPT_NBYTES, node_key, single_node
 from intarsia.providers.vendor.translator import Facts, Translator, Untranslatable
 
@@ -35,6 +35,7 @@ class Survey:
         self._facts = Facts.of(graph)
         self._known: dict[int, Support] = {}
         self._sizes: Mapping[str, np.ndarray] | None = None
+        self._symbols: set[str] = set()
 
     def answer(self, node: Node) -> Support:
         """Whether the vendor takes `node` of the graph."""
@@ -74,11 +75,12 @@ class Survey:
             return {}
         if self._sizes is None:
             self._sizes = infer(graph, registry(), strict=False).values
+            self._symbols = {s for shape in input_shapes(graph) for dim in shape or () for s in symbols_of(dim)}
         found: dict[str, np.ndarray] = {}
         for name in candidates:
             elements, kind = self._sizes.get(name), graph.type_of(name)
-            if elements is None or name in graph.input_names():
-                continue
+            if elements is None or not all(symbols_of(d) <= self._symbols for d in elements.flat):
+                continue  # unknown, or decided by data
             assert isinstance(kind, TensorType)
             numbers = [evaluate(d, dict.fromkeys(symbols_of(d), PROBED)) for d in elements.flat]
             found[name] = np.array(numbers, kind.dtype.numpy).reshape(elements.shape)
