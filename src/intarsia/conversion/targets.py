@@ -10,6 +10,7 @@ from intarsia.providers.vendor.conversion import ConversionTarget
 TARGETS: dict[str, str] = {
     "coreml": "intarsia.providers.coreml.conversion:CoreMLTarget",
     "openvino": "intarsia.providers.openvino.conversion:OpenVINOTarget",
+    "tensorrt": "intarsia.providers.tensorrt.conversion:TensorrtTarget",
 }
 """`--to` -> "module:class"."""
 

@@ -63,7 +63,8 @@ def _listed(text: str, separator: str = ",") -> tuple[str, ...]:
     return tuple(filter(None, (name.strip() for name in text.replace(";", separator).split(separator))))
 
 
-def _chips(text: str, where: str) -> tuple[str, ...]:
+def chips_of(text: str, where: str) -> tuple[str, ...]:
+    """Names of `CHIPS` from a list of them. Raises InvalidArgument, whose message `where` begins."""
     names = tuple(name.upper() for name in _listed(text))
     for name in names:
         if name not in CHIPS:
@@ -155,7 +156,7 @@ class TensorrtOptions:
             raise InvalidArgument(
                 f"trt_builder_optimization_level: expected a number from 0 to 5, got {self.trt_builder_optimization_level}"
             )
-        _chips(self.trt_compute_capabilities, "trt_compute_capabilities")
+        chips_of(self.trt_compute_capabilities, "trt_compute_capabilities")
 
     def settings(self) -> Settings:
         """What they ask for."""
@@ -168,7 +169,7 @@ class TensorrtOptions:
             cache_prefix=self.trt_engine_cache_prefix,
             profiles=(self.trt_profile_min_shapes, self.trt_profile_opt_shapes, self.trt_profile_max_shapes),
             stripped=self.trt_weight_stripped_engine_enable,
-            chips=_chips(self.trt_compute_capabilities, "trt_compute_capabilities"),
+            chips=chips_of(self.trt_compute_capabilities, "trt_compute_capabilities"),
             timing_cache_path=self.trt_timing_cache_path if self.trt_timing_cache_enable else None,
             cuda_graph=self.trt_cuda_graph_enable,
             level=self.trt_builder_optimization_level,
@@ -219,7 +220,7 @@ class RtxOptions:
 
     def __post_init__(self) -> None:
         _stream(self.user_compute_stream, self.has_user_compute_stream)
-        _chips(self.nv_compute_capabilities, "nv_compute_capabilities")
+        chips_of(self.nv_compute_capabilities, "nv_compute_capabilities")
 
     def settings(self) -> Settings:
         """What they ask for."""
@@ -228,7 +229,7 @@ class RtxOptions:
             shared_nbytes=self.nv_max_shared_mem_size,
             half=self.nv_precision,
             profiles=(self.nv_profile_min_shapes, self.nv_profile_opt_shapes, self.nv_profile_max_shapes),
-            chips=_chips(self.nv_compute_capabilities, "nv_compute_capabilities"),
+            chips=chips_of(self.nv_compute_capabilities, "nv_compute_capabilities"),
             runtime_cache_path=self.nv_runtime_cache_path,
             cuda_graph=self.enable_cuda_graph,
             excluded=frozenset(_listed(self.nv_op_types_to_exclude)),

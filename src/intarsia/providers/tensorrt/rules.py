@@ -1,4 +1,4 @@
-"""Operators that NVIDIA's parser writes in a way that loses numbers, in terms of those that it keeps.
+"""Operators that NVIDIA's parser writes in a way that loses numbers, or that do not build, in terms of others.
 
 All nodes of a part have one opset when the parser reads them: rules write the forms of the model's own.
 """
@@ -11,7 +11,7 @@ from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Patch
 from intarsia.passes.rule import Match, Op, Rule, RuleSet
 from intarsia.providers.vendor import legalization_rules
-from intarsia.providers.vendor.legalization_rules import reduced_axes
+from intarsia.providers.vendor.legalization_rules import fixed_shape, reduced_axes
 
 _AXES_BY_INPUT = {"ReduceSum": 13, "ReduceMax": 18}
 _OF_ROWS = 13  # in older versions of LogSoftmax all axes from `axis` on are one
@@ -51,6 +51,18 @@ def _log_sum_exp(m: Match) -> Patch | None:
     return patch.result(patch.op("Add", [most, total], version=7), node.outputs[0])
 
 
+def _instance_of_one(m: Match) -> Patch | None:
+    """(x - x) scale + bias, where instances have one element, which the builder makes nothing of."""
+    node, shape = m.root, fixed_shape(m, m.root.inputs[0])
+    if shape is None or len(shape) < 3 or any(d != 1 for d in shape[2:]):
+        return None
+    patch, x = m.patch(), node.inputs[0]
+    channels = patch.ints(1, shape[1], *(1 for _ in shape[2:]))
+    scale, bias = (patch.op("Reshape", [name, channels], version=5) for name in node.inputs[1:3])
+    zero = patch.op("Mul", [patch.op("Sub", [x, x], version=7), scale], version=7)
+    return patch.result(patch.op("Add", [zero, bias], version=7), node.outputs[0])
+
+
 _PARSER_READS = ("softmax_of_rows", "chain_of_two")
 """Rules for vendors that the parser needs not: it reads old Softmax and sums of many right."""
 
@@ -60,6 +72,7 @@ RULES = (
         (
             Rule("stable_log_softmax", Op(("LogSoftmax",)), _log_softmax),
             Rule("stable_log_sum_exp", Op(("ReduceLogSumExp",)), _log_sum_exp),
+            Rule("instance_of_one", Op(("InstanceNormalization",)), _instance_of_one),
             *(rule for rule in legalization_rules.RULES if rule.name not in _PARSER_READS),
         ),
     ),

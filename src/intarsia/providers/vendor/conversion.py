@@ -70,8 +70,12 @@ class Surveyor(ExecutionProvider):
 
     def _of(self, graph: Graph) -> Survey:
         if self._survey is None or self._survey.graph is not graph:
-            self._survey = Survey(graph, self.translator)
+            self._survey = self.make_survey(graph)
         return self._survey
+
+    def make_survey(self, graph: Graph) -> Survey:
+        """The answers about one graph."""
+        return Survey(graph, self.translator)
 
 
 def translated(graph: Graph, translator: Translator, profile: ShapeProfile) -> Any:
