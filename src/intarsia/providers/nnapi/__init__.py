@@ -60,6 +60,7 @@ class NnapiExecutionProvider(VendorExecutionProvider):
     name: ClassVar[str] = "NnapiExecutionProvider"
     Options: ClassVar[type[Any]] = NnapiOptions
     not_exact: ClassVar[Mapping[str, str]] = {
+        "Attention": "NaN of positions that a mask hides may be lost",
         "QuantizeLinear": "of NaN gives the zero point, or what the device makes of it",
     }
 

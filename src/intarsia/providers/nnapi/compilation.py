@@ -50,6 +50,15 @@ def build_model(library: Library, model: NnapiModel) -> Handle:
         NnapiError: the library does not take it.
     """
     made = library.made("Model", needs=[model])
+    try:
+        _fill(library, made, model)
+    except BaseException:
+        made.close()  # whoever keeps the error keeps this frame
+        raise
+    return made
+
+
+def _fill(library: Library, made: Handle, model: NnapiModel) -> None:
     empty = ctypes.c_char(b"\0")
     for i, operand in enumerate(model.operands):
         structure, _dims = operand_structure(operand.type)
@@ -76,7 +85,6 @@ def build_model(library: Library, model: NnapiModel) -> Handle:
     if model.relaxed and library.has("Model_relaxComputationFloat32toFloat16"):
         library.call("Model_relaxComputationFloat32toFloat16", made.pointer, True)
     library.call("Model_finish", made.pointer)
-    return made
 
 
 def not_supported(library: Library, model: NnapiModel, devices: Sequence[NnapiDevice]) -> str:
@@ -116,14 +124,24 @@ def compiled(library: Library, model: NnapiModel, settings: CompileSettings, fol
         NnapiError: the library, or a driver, cannot compile it.
     """
     made = build_model(library, model)
-    if settings.devices and library.has("Compilation_createForDevices"):
-        handles = _handles(settings.devices)
-        count = len(settings.devices)
-        found = library.made(
-            "Compilation", made.pointer, ctypes.addressof(handles), count, needs=[made], function="createForDevices"
-        )
-    else:
-        found = library.made("Compilation", made.pointer, needs=[made])
+    found = None
+    try:
+        if settings.devices and library.has("Compilation_createForDevices"):
+            handles = _handles(settings.devices)
+            given = (made.pointer, ctypes.addressof(handles), len(settings.devices))
+            found = library.made("Compilation", *given, needs=[made], function="createForDevices")
+        else:
+            found = library.made("Compilation", made.pointer, needs=[made])
+        _finish(library, found, settings, folder, token)
+    except BaseException:
+        for handle in (found, made):
+            if handle is not None:
+                handle.close()
+        raise
+    return found
+
+
+def _finish(library: Library, found: Handle, settings: CompileSettings, folder: str, token: bytes) -> None:
     library.call("Compilation_setPreference", found.pointer, PREFERENCES[settings.preference])
     if library.has("Compilation_setPriority"):
         library.call("Compilation_setPriority", found.pointer, PRIORITIES[settings.priority])
@@ -131,7 +149,6 @@ def compiled(library: Library, model: NnapiModel, settings: CompileSettings, fol
         place, name = ctypes.create_string_buffer(folder.encode()), ctypes.create_string_buffer(token, len(token))
         library.call("Compilation_setCaching", found.pointer, ctypes.addressof(place), ctypes.addressof(name))
     library.call("Compilation_finish", found.pointer)
-    return found
 
 
 @dataclass(frozen=True)

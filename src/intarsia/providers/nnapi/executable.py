@@ -118,6 +118,11 @@ class Caller:
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs, in new memory."""
         library, region = self._library, self._region
+        if region is not None:
+            for i, array in enumerate(inputs):
+                region.view(i)[:] = array.reshape(-1).view(np.uint8)
+                if self._domains:
+                    self._copied(region.part(i), self._domains[i])
         execution = self._execution if self._reusable else None
         if execution is None:
             execution = self._made()
@@ -132,10 +137,6 @@ class Caller:
                 library.call("Execution_setOutput", execution.pointer, i, None, array.ctypes.data, array.nbytes)
             self._compute(execution)
             return results
-        for i, array in enumerate(inputs):
-            region.view(i)[:] = array.reshape(-1).view(np.uint8)
-            if self._domains:
-                self._copied(region.part(i), self._domains[i])
         self._compute(execution)
         count = len(self._types[0])
         if self._domains:

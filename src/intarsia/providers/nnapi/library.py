@@ -190,10 +190,17 @@ class Library:
             raise NnapiError(f"ANeuralNetworks{name}", code)
 
     def made(self, kind: str, *arguments: Any, needs: Sequence[Any] = (), function: str = "create") -> Handle:
-        """A new object of the library."""
+        """A new object of the library.
+
+        Raises:
+            NnapiError: the function gives an error code.
+            EPFail: it gives neither an object nor an error.
+        """
         pointer = ctypes.c_void_p()
         self.call(f"{kind}_{function}", *arguments, ctypes.addressof(pointer))
-        return Handle(self, kind, pointer.value or 0, needs)
+        if not pointer.value:
+            raise EPFail(f"ANeuralNetworks{kind}_{function} gave no {kind} and no error; the library or a driver is broken")
+        return Handle(self, kind, pointer.value, needs)
 
     def devices(self) -> list[NnapiDevice]:
         """The devices, from feature level 29 on; before that the library does not say."""

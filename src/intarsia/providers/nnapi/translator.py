@@ -83,7 +83,10 @@ class NnapiTranslator(Translator):
         graph = infer(graph, registry(), strict=False).graph
         fused = [n for n in graph.nodes if n.op_type in FUSED - LOWERINGS.keys() and not n.domain and is_decomposable(graph, n)]
         if fused:  # with sizes that are numbers, what is computed of them is constant
-            graph = optimize(expanded(graph, fused)[0], GraphOptimizationLevel.ORT_ENABLE_BASIC).graph
+            try:
+                graph = optimize(expanded(graph, fused)[0], GraphOptimizationLevel.ORT_ENABLE_BASIC).graph
+            except ValueError as error:
+                raise Untranslatable(f"{fused[0].op_type} of these sizes cannot be written out: {error}", "shape") from error
         return super().legalized(graph)
 
     def translate(self, graph: Graph) -> NnapiModel:
