@@ -135,7 +135,7 @@ def test_gemm(m: int, k: int, n: int, transposed: bool, biased: bool) -> None:
 
 def test_matmul_of_constant_matrices() -> None:
     text = "g (float[s, m, k] a) => (float y) { b1 = Transpose<perm = [1, 0, 2]>(a)  y = MatMul(b1, b) }"
-    compare(model_of(text, b=drawn(48, 40, seed=2)), {"Transpose"}, a=drawn(3, 21, 48))
+    compare(model_of(text, b=drawn(48, 40, seed=2)), a=drawn(3, 21, 48))
 
 
 @pytest.mark.parametrize("rows", [(7, 5), (2, 3, 33), (1, 4096), (600, 16)])
@@ -262,3 +262,71 @@ def parameters() -> list[Any]:
 def test_onnx_cases(name: str) -> None:
     _, wrong = run_case(cases()[name], [NAME])
     assert not wrong
+
+
+ATTENTIONS = [
+    ((2, 7, 24), (2, 9, 24), (2, 9, 40), "q_num_heads = 4, kv_num_heads = 4", None),
+    ((1, 33, 64), (1, 17, 32), (1, 17, 48), "q_num_heads = 4, kv_num_heads = 2, scale = 0.3", None),
+    ((2, 5, 24), (2, 5, 24), (2, 5, 24), "q_num_heads = 3, kv_num_heads = 3, is_causal = 1", None),
+    ((2, 3, 8, 16), (2, 3, 6, 16), (2, 3, 6, 8), "", "float"),
+    ((2, 4, 8, 16), (2, 2, 6, 16), (2, 2, 6, 8), "is_causal = 1", "bool"),
+    ((1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1), "", "float"),
+    ((1, 5, 4), (1, 6, 4), (1, 6, 2), "q_num_heads = 2, kv_num_heads = 2", None),
+    ((1, 2, 5, 1), (1, 2, 1, 1), (1, 2, 1, 3), "", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("q", "k", "v", "attributes", "mask"), ATTENTIONS)
+def test_attention(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], attributes: str, mask: str | None) -> None:
+    sizes = [", ".join(f"{name}{i}" for i in range(len(shape))) for name, shape in (("q", q), ("k", k), ("v", v))]
+    inputs = ", ".join(f"float[{size}] {name}" for name, size in zip("qkv", sizes, strict=True))
+    feeds = {"q": drawn(*q), "k": drawn(*k, seed=2), "v": drawn(*v, seed=3)}
+    call = f"Attention<{attributes}>(q, k, v{', m' if mask else ''})".replace("<>", "")
+    if mask:
+        inputs += f", {mask}[b, 1, r, c] m"
+        seen = np.random.default_rng(4).random((q[0], 1, q[2], k[2])) < 0.6
+        seen[0, 0, 0] = False  # a row that sees nothing
+        feeds["m"] = seen if mask == "bool" else np.where(seen, drawn(*seen.shape, seed=5), np.float32(-np.inf))
+    compare(model_of(f"g ({inputs}) => (float y) {{ y = {call} }}"), **feeds)
+
+
+def test_attention_with_a_cache_is_the_references() -> None:
+    text = """g (float[b, h, s, d] q, float[b, h, s, d] k, float[b, h, s, d] v, float[b, h, p, d] pk, float[b, h, p, d] pv)
+        => (float y, float nk, float nv) { y, nk, nv = Attention(q, k, v, , pk, pv) }"""
+    one, past = drawn(1, 2, 1, 8), drawn(1, 2, 5, 8, seed=2)
+    compare(model_of(text), {"Attention"}, q=one, k=one, v=one, pk=past, pv=past)
+
+
+@pytest.mark.parametrize("biased", [False, True])
+def test_transposed_convolutions_of_windows_side_by_side(biased: bool) -> None:
+    text = f"""g (float[n, c, h, w] x) => (float y) {{
+        a = Conv(x, w)  y = ConvTranspose<strides = [2, 3]>(a, v{", b" if biased else ""}) }}"""
+    bias = {"b": drawn(7, seed=4)} if biased else {}
+    compare(model_of(text, w=drawn(5, 3, 1, 1, seed=2), v=drawn(5, 7, 2, 3, seed=3), **bias), x=drawn(2, 3, 4, 5))
+
+
+def test_other_transposed_convolutions_are_the_references() -> None:
+    text = "g (float[n, c, h, w] x) => (float y) { y = ConvTranspose<strides = [2, 2], pads = [1, 1, 1, 1]>(x, v) }"
+    compare(model_of(text, v=drawn(3, 4, 3, 3)), {"ConvTranspose"}, x=drawn(1, 3, 4, 5))
+
+
+def test_parts_are_joined_and_split() -> None:
+    text = """g (float[n, c, h, w] x, int64[r, s] i) => (float y, float z, int64 j, float t) {
+        a = Conv(x, w)  b, d = Split<axis = 1, num_outputs = 2>(a)  e, f = Split<axis = -1>(d, lengths)
+        g1 = Concat<axis = 1>(b, d, b)  y = Relu(g1)  z = Concat<axis = -1>(f, e)
+        j = Concat<axis = 0>(i, i)  t = Transpose(e) }"""
+    model = model_of(text, w=drawn(6, 3, 1, 1), lengths=np.array([2, 3], np.int64))
+    y = compare(model, x=drawn(2, 3, 4, 5), i=np.arange(6).reshape(2, 3))
+    assert y.shape == (2, 9, 4, 5)
+
+
+def test_instance_normalisation() -> None:
+    text = "g (float[n, c, l] x) => (float y) { y = InstanceNormalization<epsilon = 0.01>(x, s, b) }"
+    compare(model_of(text, s=drawn(5, seed=2), b=drawn(5, seed=3)), x=drawn(2, 5, 77))
+
+
+def test_wide_pools_are_taken_apart() -> None:
+    text = """g (float[n, c, h, w] x) => (float y) {
+        a = MaxPool<kernel_shape = [9, 1], pads = [4, 0, 4, 0]>(x)
+        y = MaxPool<kernel_shape = [1, 9], pads = [0, 4, 0, 4]>(a) }"""
+    compare(model_of(text), x=drawn(1, 20, 12, 13))

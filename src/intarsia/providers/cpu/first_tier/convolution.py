@@ -7,7 +7,7 @@ element-wise nodes make of it, are views of [N, *spatial, C], which the next con
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,8 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.providers.cpu.first_tier import kernel_set
-from intarsia.providers.cpu.first_tier.kernel_calls import KernelCalls, address, aligned, claims, is_float32, new
+from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, aligned, claims, is_float32, new
+from intarsia.providers.cpu.first_tier.products import Product
 from intarsia.providers.cpu.kernels.common.microkernel import tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import packed_nbytes
 from intarsia.providers.cpu.kernels.conv import implicit_gemm
@@ -25,7 +26,6 @@ from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand
 from intarsia.providers.cpu.kernels.pooling import pooling_kernel
 from intarsia.providers.cpu.kernels.pooling.pooling_kernel import GlobalPoolSpec
 
-Fast = Callable[[Sequence[Any]], "list[np.ndarray] | None"]
 _FLOAT = DType.FLOAT
 _NOTSET = ("NOTSET", b"NOTSET", "")
 
@@ -222,5 +222,34 @@ def global_pool(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCa
             spec, x=address(source), y=address(y), batch=batch, pixels=math.prod(x.shape[2:]), channels=channels
         ))  # fmt: skip
         return [y]
+
+    return run
+
+
+def conv_transpose(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
+    """Of windows side by side: every pixel becomes a block by one product."""
+    weights = constants.get(node.inputs[1])
+    if weights is None or not is_float32(weights) or weights.ndim != 4 or int(node.attributes.get("group", 1)) != 1:
+        return None
+    window = _window(node, weights.shape[2:])
+    shaped = node.attributes.get("output_shape") or any(node.attributes.get("output_padding") or ())
+    if window is None or window.kernel != window.strides or window.is_dilated or any(window.pads) or shaped:
+        return None
+    channels, filters, high, wide = weights.shape
+    bias = _bias(node, constants, filters)
+    if bias is None:
+        return None
+    blocks = np.ascontiguousarray(weights.transpose(0, 2, 3, 1)).reshape(channels, high * wide * filters)
+    product = Product(calls, blocks, np.tile(bias, high * wide), transposed=False)
+
+    def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
+        x = operands[0]
+        if not is_float32(x) or x.ndim != 4 or x.shape[1] != channels:
+            return None
+        batch, _, height, width = x.shape
+        y = new((batch, height, high, width, wide, filters))
+        found = product(channels_last(x), batch * height * width).reshape(batch, height, width, high, wide, filters)
+        y[:] = found.transpose(0, 1, 3, 2, 4, 5)
+        return [np.moveaxis(y.reshape(batch, height * high, width * wide, filters), -1, 1)]
 
     return run

@@ -9,8 +9,7 @@ import numpy as np
 
 from intarsia.graph.model import Node
 from intarsia.providers.cpu.first_tier import kernel_set
-from intarsia.providers.cpu.first_tier.convolution import Fast
-from intarsia.providers.cpu.first_tier.kernel_calls import KernelCalls, address, is_float32, new
+from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, is_float32, new
 
 BINARY: Mapping[str, Callable[..., np.ndarray]] = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
 _FEW = 4096  # elements that one thread computes as soon

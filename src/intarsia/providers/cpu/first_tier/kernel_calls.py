@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from intarsia.primitives.interpreter import MOST_NBYTES
 from intarsia.runtime.executor import Pool
 
 ALIGNMENT = 64
+
+# A node's function by kernels: its operands to its results, or None where the reference's definition has to compute them.
+Fast = Callable[[Sequence[Any]], list[np.ndarray] | None]
 
 
 class KernelCalls:

@@ -29,7 +29,10 @@ Make = Callable[[Target], KernelText]
 
 # Windows of depthwise convolutions and of pools: what models have; others are the reference's.
 WINDOWS = tuple(((k, k), (s, s)) for k in (3, 5, 7) for s in (1, 2))
-POOLS = (((2, 2), (2, 2)), ((3, 3), (2, 2)), ((3, 3), (1, 1)), ((5, 5), (1, 1)))
+POOLS = (
+    ((2, 2), (2, 2)), ((3, 3), (2, 2)), ((3, 3), (1, 1)), ((5, 5), (1, 1)),
+    *((window, (1, 1)) for k in (5, 9, 13) for window in ((k, 1), (1, k))),  # wide ones are taken apart by a rule
+)  # fmt: skip
 # Operators of one float32 operand, and the attributes that their nodes have in common where any are given.
 UNARY: Mapping[str, Mapping[str, Any]] = {
     "Sigmoid": {}, "Tanh": {}, "Erf": {}, "Exp": {}, "Softplus": {}, "HardSwish": {}, "Mish": {},

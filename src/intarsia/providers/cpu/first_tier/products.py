@@ -12,8 +12,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.plan.argument_tables import Spread, Table
 from intarsia.providers.cpu.first_tier import kernel_set
-from intarsia.providers.cpu.first_tier.convolution import Fast
-from intarsia.providers.cpu.first_tier.kernel_calls import KernelCalls, address, aligned, claims, is_float32, new
+from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, aligned, claims, is_float32, new
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand, matrix_args, scratch_nbytes
 
 _FLOAT = DType.FLOAT
@@ -23,7 +22,7 @@ def matmul(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) 
     b = constants.get(node.inputs[1])
     if b is None or not is_float32(b) or b.ndim != 2:
         return None
-    product = _Product(calls, b, None, transposed=False)
+    product = Product(calls, b, None, transposed=False)
 
     def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
         a = operands[0]
@@ -49,7 +48,7 @@ def gemm(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) ->
         if c is None or not is_float32(c) or c.shape not in ((n,), (1, n)):
             return None
         bias = np.ascontiguousarray(c).reshape(n)
-    product = _Product(calls, b, bias, transposed)
+    product = Product(calls, b, bias, transposed)
 
     def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
         a = operands[0]
@@ -60,7 +59,7 @@ def gemm(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) ->
     return run
 
 
-class _Product:
+class Product:
     """Products by a constant B where it lies, and what is added to each of their rows: its panels are packed as they are met,
     so that no second copy of a model's weights is made."""
 

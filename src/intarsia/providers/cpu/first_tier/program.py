@@ -12,9 +12,8 @@ from intarsia.ep.node_program import NodeFunction, NodeProgram
 from intarsia.ep.program import Program
 from intarsia.ep.provider import CompileContext
 from intarsia.graph.model import Graph, Node
-from intarsia.providers.cpu.first_tier import convolution, elementwise, kernel_image, products, rows
-from intarsia.providers.cpu.first_tier.convolution import Fast
-from intarsia.providers.cpu.first_tier.kernel_calls import KernelCalls
+from intarsia.providers.cpu.first_tier import attention, convolution, elementwise, kernel_image, movement, products, rows
+from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls
 from intarsia.providers.cpu.first_tier.kernel_set import UNARY
 from intarsia.providers.reference import ReferenceExecutionProvider, evaluate
 from intarsia.runtime.executor import get_pool
@@ -26,6 +25,10 @@ FUNCTIONS: Mapping[str, MakeFast] = {
     "Conv": convolution.conv,
     "MaxPool": convolution.pool, "AveragePool": convolution.pool,
     "GlobalAveragePool": convolution.global_pool, "GlobalMaxPool": convolution.global_pool,
+    "ConvTranspose": convolution.conv_transpose,
+    "Attention": attention.attention,
+    "Concat": movement.concat, "Split": movement.split, "Transpose": movement.transpose,
+    "InstanceNormalization": rows.instance_normalisation,
     "MatMul": products.matmul, "Gemm": products.gemm,
     "Softmax": rows.softmax, "LogSoftmax": rows.softmax,
     "LayerNormalization": rows.normalisation, "RMSNormalization": rows.normalisation,

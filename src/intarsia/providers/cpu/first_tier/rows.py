@@ -10,8 +10,7 @@ import numpy as np
 
 from intarsia.graph.model import Node
 from intarsia.providers.cpu.first_tier import kernel_set
-from intarsia.providers.cpu.first_tier.convolution import Fast
-from intarsia.providers.cpu.first_tier.kernel_calls import KernelCalls, address, is_float32, new
+from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, is_float32, new
 
 
 def softmax(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
@@ -56,6 +55,29 @@ def normalisation(node: Node, constants: Mapping[str, np.ndarray], calls: Kernel
         n = x.shape[-1]
         places = {0: address(x), 1: address(scale), 2: address(bias), 3: address(epsilon)}
         calls(kernel.name, kernel.arguments(places, address(y), {"m": math.prod(x.shape[:-1]), "n": n}))
+        return [y]
+
+    return run
+
+
+def instance_normalisation(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
+    """InstanceNormalization: each channel of each image is a row."""
+    kernel = kernel_set.normalisation_sizes("layer_norm")
+    epsilon = np.array([node.attributes.get("epsilon", 1e-5)], np.float32)
+
+    def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
+        x, scale, bias = operands
+        if not is_float32(x, scale, bias) or x.ndim < 3 or not x.shape[1:2] == scale.shape == bias.shape:
+            return None
+        x = np.ascontiguousarray(x)
+        y = new(x.shape)
+        pixels = math.prod(x.shape[2:])
+        one, zero = np.ones(pixels, np.float32), np.zeros(pixels, np.float32)
+        places = {0: address(x), 1: address(one), 2: address(zero), 3: address(epsilon)}
+        calls(kernel.name, kernel.arguments(places, address(y), {"m": math.prod(x.shape[:2]), "n": pixels}))
+        channels = (-1, *[1] * (x.ndim - 2))
+        y *= scale.reshape(channels)
+        y += bias.reshape(channels)
         return [y]
 
     return run
