@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from intarsia.model.compiled_model import CompiledModel
 
 KEY = "session.compile_in_background"
+_SECONDS_TO_RUN = 0.2  # after the session is made in which a first run has the cores and Python's lock for itself
+_SECONDS_OF_RUN = 5.0  # that it may take so
 
 
 class _OvertakenError(Fail):
@@ -74,6 +76,7 @@ class Underway:
         self.inputs, self.outputs = standin.inputs, standin.outputs
         self._standin, self._make, self._report, self._wanted, self._ready = standin, make, report, wanted, ready
         self._over = threading.Event()
+        self._running, self._undisturbed = threading.Event(), threading.Event()  # a first run is there; none is, or any more
         self._made: CompiledModel | None = None
         self._failure: BaseException | None = None
         self._pid = 0
@@ -87,6 +90,8 @@ class Underway:
     def _work(self) -> None:
         make = self._make
         del self._make  # with the graph that it is for
+        if self._running.wait(_SECONDS_TO_RUN):
+            self._undisturbed.wait(_SECONDS_OF_RUN)
         try:
             with progress.reported(self._report, self._check):
                 made = make()
@@ -114,6 +119,8 @@ class Underway:
                 "the process was forked while the session was being compiled, and the thread that does it is the parent's: "
                 "fork after wait_until_compiled(), or make a new session in the child"
             )
+        self._running.set()
+        self._undisturbed.set()
         if not self._over.wait(timeout):
             raise TimeoutError(f"the session is not compiled after {timeout:g} s")
         if self._made is not None:
@@ -135,10 +142,13 @@ class Underway:
 
     def _sooner(self, work: Callable[[CompiledModel, RunContext | None], list[Any]], run: RunContext | None) -> list[Any]:
         if not self._over.is_set():
+            self._running.set()
             try:
                 return work(self._standin, _Race(run, self._over))
             except _OvertakenError:
                 pass
+            finally:
+                self._undisturbed.set()
         return work(self.finished(), run)
 
     def expect_feed(self, inputs: Sequence[Any]) -> None:

@@ -12,7 +12,15 @@ from intarsia.ep.node_program import NodeFunction, NodeProgram
 from intarsia.ep.program import Program
 from intarsia.ep.provider import CompileContext
 from intarsia.graph.model import Graph, Node
-from intarsia.providers.cpu.first_tier import attention, convolution, elementwise, kernel_image, movement, products, rows
+from intarsia.providers.cpu.first_tier import (
+    convolution,
+    elementwise,
+    kernel_image,
+    movement,
+    products,
+    rows,
+    unfused_attention,
+)
 from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls
 from intarsia.providers.cpu.first_tier.kernel_set import UNARY
 from intarsia.providers.reference import ReferenceExecutionProvider, evaluate
@@ -26,7 +34,7 @@ FUNCTIONS: Mapping[str, MakeFast] = {
     "MaxPool": convolution.pool, "AveragePool": convolution.pool,
     "GlobalAveragePool": convolution.global_pool, "GlobalMaxPool": convolution.global_pool,
     "ConvTranspose": convolution.conv_transpose,
-    "Attention": attention.attention,
+    "Attention": unfused_attention.attention,
     "Concat": movement.concat, "Split": movement.split, "Transpose": movement.transpose,
     "InstanceNormalization": rows.instance_normalisation,
     "MatMul": products.matmul, "Gemm": products.gemm,
