@@ -1,6 +1,6 @@
 """All that a machine with an NVIDIA GPU has to tell, in one command within some minutes: python benchmarks/on_gpu.py [STEP ...]
 
-    PYTHONPATH=src python3 benchmarks/on_gpu.py --out $OUT               # all steps, ten minutes
+    PYTHONPATH=src python3 benchmarks/on_gpu.py --out $OUT               # all steps, eleven minutes
     PYTHONPATH=src python3 benchmarks/on_gpu.py conformance --out $OUT   # one
 
 Nothing is fetched, and nothing has to be installed but what the steps name as missing: this repository's sources are enough.
@@ -9,6 +9,8 @@ Every step is a process of its own, with a time limit: one that fails or hangs l
 - machine: GPU, driver, versions, what of NVRTC, cuBLASLt and cuDNN is found;
 - suite: `python -m intarsia.testing.provider CUDAExecutionProvider` (memory, streams, faults, concurrency, some cases);
 - kernels: `gpu.py --device cuda`;
+- tensorrt: whether TensorRT or TensorRT for RTX runs on this GPU, right or wrong, and its times beside CUDA's
+  (`tensorrt_on_gpu.py`); where neither is installed, or does not know the GPU, it says so in seconds;
 - conformance: ONNX's node cases with every node on the GPU, by several processes at a time;
 - models: full-size models exported here by PyTorch, and `gpu.py` on each, the most telling ones first, while time is left.
 
@@ -167,8 +169,8 @@ def models(steps: Steps, names: Sequence[str]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("steps", nargs="*", metavar="STEP", help="machine, suite, conformance, kernels, models; all if none")
-    parser.add_argument("--minutes", type=float, default=9.5, help="for all steps together")
+    parser.add_argument("steps", nargs="*", metavar="STEP", help="one or more of those above; all if none")
+    parser.add_argument("--minutes", type=float, default=11, help="for all steps together")
     parser.add_argument("--out", type=Path, help="a folder for what the steps print")
     parser.add_argument("--models", default=",".join(MODELS), help="by their names in tests/models/export.py")
     parser.add_argument("--provider", default=PROVIDER, help="of the steps suite and conformance")
@@ -179,7 +181,7 @@ def main() -> int:
         for row in cases_of(*given.share, given.provider):
             print(json.dumps(row), flush=True)
         return 0
-    known = ("machine", "suite", "conformance", "kernels", "models")
+    known = ("machine", "suite", "conformance", "kernels", "tensorrt", "models")
     if unknown := set(given.steps) - set(known):
         parser.error(f"unknown {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     if given.steps == ["conformance"]:
@@ -200,6 +202,9 @@ def main() -> int:
         limit = str(min(steps.left, 200) / 60)
         step = [str(Path(__file__)), "conformance", "--provider", given.provider, "--processes", str(given.processes)]
         steps.run("conformance", [*step, "--minutes", limit], 215)
+    if "tensorrt" in chosen:
+        seconds = min(steps.left, 100)
+        steps.run("tensorrt", [str(HERE / "tensorrt_on_gpu.py"), "--seconds", str(0.8 * seconds)], seconds)
     if "models" in chosen:
         models(steps, [n for n in given.models.split(",") if n])
     print("\n" + ("; ".join(f"{step} {how}" for step, how in steps.wrong.items()) or "every step ended well"))

@@ -209,7 +209,46 @@ def test_one_command_on_a_machine_with_a_gpu(tmp_path: Path) -> None:
     assert {outcome for _, outcome, _ in found} <= {"right", "refused"}
     done = run("speed")
     assert done.returncode == 2
-    assert "unknown speed; there are machine, suite, conformance, kernels, models" in done.stderr
+    assert "unknown speed; there are machine, suite, conformance, kernels, tensorrt, models" in done.stderr
+
+
+def test_tensorrt_on_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """On an imitated one: a network of known result, some node cases, a table."""
+    from intarsia.device import cuda, nvrtc
+    from intarsia.providers.tensorrt import library
+
+    if why := nvrtc.missing():
+        pytest.skip(f"CUDA's device cannot be opened: {why}")
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "providers" / "imitations"))
+    import tensorrt_on_gpu
+    from fake_cuda import FakeCuda
+    from fake_tensorrt import FakeTensorrt
+
+    machine = FakeCuda()
+    monkeypatch.setattr(cuda, "driver", lambda: machine)
+    monkeypatch.setattr(cuda._opened, "_devices", {})
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    monkeypatch.setitem(sys.modules, "tensorrt_rtx", trt := FakeTensorrt(machine))
+    for cached in (cuda.missing, library.opened):
+        cached.cache_clear()
+    small = [("a product", tensorrt_on_gpu.model(tensorrt_on_gpu.HEAD + SMALL, w=(4, 4)), {"x": np.ones((4, 4), np.float32)})]
+    monkeypatch.setattr(tensorrt_on_gpu, "works", lambda: small)
+    try:
+        assert tensorrt_on_gpu.known_answer()
+        tensorrt_on_gpu.conformance(3)
+        tensorrt_on_gpu.timed(0.6)
+        trt.fault = "run"
+        assert not tensorrt_on_gpu.known_answer()
+    finally:
+        for cached in (cuda.missing, library.opened):
+            cached.cache_clear()
+    printed = capsys.readouterr().out
+    assert "built, loaded and run in" in printed and "it does not run here: EPFail" in printed
+    assert "| a product | float16 |" in printed and " node cases: {" in printed
+
+
+SMALL = "(float[4, 4] x) => (float[4, 4] y) { y = MatMul(x, w) }"
 
 
 def test_a_step_that_does_not_end_is_ended_with_all_that_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
