@@ -11,7 +11,7 @@ from intarsia.graph.model import Graph
 from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.coreml import converter
 from intarsia.providers.coreml.packages import write_package
-from intarsia.providers.coreml.translator import CoreMLTranslator
+from intarsia.providers.coreml.translator import FUSED, CoreMLTranslator
 from intarsia.providers.vendor.conversion import ConversionTarget, Surveyor, translated
 from intarsia.providers.vendor.half_precision import HalfPrecision
 from intarsia.providers.vendor.shape_profile import ShapeProfile
@@ -43,15 +43,16 @@ class CoreMLTarget(ConversionTarget):
         return converter.missing_converter()
 
     def surveyor(self) -> ExecutionProvider:
-        return Surveyor("Core ML", self._translator())
+        return Surveyor("Core ML", self._translator(), FUSED)
 
     def write(self, graph: Graph, path: Path) -> None:
-        profile = ShapeProfile.parse(self.options.profile, "--option profile")
-        part = translated(graph, self._translator(), profile)
+        translator = self._translator()
+        part = translated(graph, translator, translator.profile)
         try:
             write_package(part, path)
         except (ValueError, RuntimeError, TypeError) as error:
             raise Fail(f"coremltools cannot write the package: {type(error).__name__}: {error}") from error
 
     def _translator(self) -> CoreMLTranslator:
-        return CoreMLTranslator(HalfPrecision() if self.options.half else None)
+        profile = ShapeProfile.parse(self.options.profile, "--option profile")
+        return CoreMLTranslator(HalfPrecision() if self.options.half else None, profile=profile)

@@ -1,7 +1,10 @@
 """What a handler of an operator is given: the node's operands as MIL variables, its constants, sizes and attributes.
 
-A handler is a function from a `NodeBuilder` to the node's outputs, in order. MIL is Core ML's intermediate language. A
-variable (`Var`) is of float32, float16, int32 or bool here: all of ONNX's integers are computed in 32 bits.
+A handler is a function from a `NodeBuilder` to the node's outputs, in order. Sizes may vary
+(`dims`): a handler that needs a number asks for it (`size`, `shape`), which refuses the node where it is none.
+
+MIL is Core ML's intermediate language. A variable (`Var`) is of float32, float16, int32 or bool here: all of ONNX's integers
+are computed in 32 bits.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.providers.vendor.narrow_integers import NARROW_LIMIT
@@ -37,7 +41,7 @@ MIL_NAMES: Mapping[type, str] = {np.float32: "fp32", np.float16: "fp16", np.bool
 
 
 class NodeBuilder:
-    """One node of a graph of known sizes, while its MIL operations are written.
+    """One node, while its MIL operations are written.
 
     Attributes:
         mb: coremltools' builder: `mb.relu(x=...)` adds an operation to the function that is being written.
@@ -94,6 +98,17 @@ class NodeBuilder:
             raise Untranslatable(f"Core ML takes tensors of a known shape, and {name!r} is {kind or 'of unknown type'}", "type")
         return kind
 
+    def dims(self, index: int = 0) -> tuple[Dim, ...]:
+        """The input's sizes; those that vary are symbols."""
+        return self.type_of(self.node.inputs[index]).shape or ()
+
+    def out_dims(self, index: int = 0) -> tuple[Dim, ...]:
+        return self.type_of(self.node.outputs[index]).shape or ()
+
+    def size(self, axis: int, index: int = 0) -> int:
+        """One size of an input, which has to be known."""
+        return known_size(self.dims(index)[axis], self.node.inputs[index])
+
     def shape(self, index: int = 0) -> tuple[int, ...]:
         return fixed(self.type_of(self.node.inputs[index]), self.node.inputs[index])
 
@@ -120,7 +135,7 @@ class NodeBuilder:
 
     @property
     def rank(self) -> int:
-        return len(self.shape(0))
+        return len(self.dims(0))
 
     def axis(self, default: int = 0, rank: int | None = None, name: str = "axis") -> int:
         """An attribute that names an axis, not negative."""
@@ -153,14 +168,14 @@ class NodeBuilder:
     def reshape(self, x: Var, shape: Sequence[int]) -> Var:
         """The variable in another shape; rank 0 is made by Core ML's squeeze."""
         shape = tuple(int(d) for d in shape)
-        if shape_of(x) == shape:
+        if tuple(x.shape) == shape:
             return x
         if isinstance(x, (np.ndarray, np.generic)):
             return x.reshape(shape) if shape else x.reshape(-1)[0]
         if not shape:
-            x = x if len(shape_of(x)) == 1 else self.mb.reshape(x=x, shape=[1])
+            x = x if len(x.shape) == 1 else self.mb.reshape(x=x, shape=[1])
             return self.mb.squeeze(x=x, axes=[0])
-        if not shape_of(x):
+        if not x.shape:
             x = self.mb.expand_dims(x=x, axes=[0])
             return x if shape == (1,) else self.mb.reshape(x=x, shape=list(shape))
         return self.mb.reshape(x=x, shape=list(shape))
@@ -200,12 +215,27 @@ def carrier_of(x: Var) -> type[Any]:
 
 
 def shape_of(x: Var) -> tuple[int, ...]:
-    return tuple(int(d) for d in x.shape)
+    """A variable's sizes.
+
+    Raises:
+        Untranslatable: one varies.
+    """
+    return tuple(known_size(d, "a value within") for d in x.shape)
+
+
+def known_size(dim: Any, name: str) -> int:
+    """A size as a number.
+
+    Raises:
+        Untranslatable: it varies.
+    """
+    if isinstance(dim, (int, np.integer)):
+        return int(dim)
+    raise Untranslatable(f"Core ML has to know a size of {name!r}, which varies", "shape")
 
 
 def fixed(kind: TensorType, name: str) -> tuple[int, ...]:
     """The sizes, which all have to be known."""
-    shape = tuple(d for d in kind.shape or () if isinstance(d, int))
-    if kind.shape is None or len(shape) != len(kind.shape):
-        raise Untranslatable(f"Core ML is given sizes that are known, and {name!r} is {kind}", "shape")
-    return shape
+    if kind.shape is None:
+        raise Untranslatable(f"Core ML has to know how many dimensions {name!r} has", "shape")
+    return tuple(known_size(d, name) for d in kind.shape)

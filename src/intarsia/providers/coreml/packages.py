@@ -7,10 +7,12 @@ divisions by constants as products (floor(41 / 41) = 0) and merge casts that rou
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,7 @@ def write_package(part: TranslatedPart, path: Path) -> None:
         )  # fmt: skip
         for feature, port in ((f, p) for f in proto.description.input for p in part.inputs if p.feature == f.name):
             feature.shortDescription = port.name
+        _set_sizes(proto, part.inputs)
         for feature, port in ((f, p) for f in proto.description.output for p in part.outputs if p.feature == f.name):
             feature.shortDescription = port.name
         proto.description.metadata.userDefined[_PORTS] = note_of(part)
@@ -61,6 +64,29 @@ def write_package(part: TranslatedPart, path: Path) -> None:
         if path.exists():
             shutil.rmtree(path)
         shutil.move(str(whole), str(path))
+
+
+def _set_sizes(proto: Any, inputs: Sequence[Port]) -> None:
+    """What sizes that vary may be: a list of shapes where one input alone varies and its profile lists them, else ranges."""
+    open_ports = [port for port in inputs if port.sizes]
+    for port in open_ports:
+        array = next(f for f in proto.description.input if f.name == port.feature).type.multiArrayType
+        array.ClearField("ShapeFlexibility")
+        del array.shape[:]
+        array.shape.extend(_shape_with(port, [sizes.low for sizes in port.sizes.values()]))
+        if len(open_ports) == 1 and all(sizes.choices for sizes in port.sizes.values()):
+            for chosen in itertools.product(*(sizes.choices for sizes in port.sizes.values())):
+                array.enumeratedShapes.shapes.add().shape.extend(_shape_with(port, chosen))
+            continue
+        for axis, size in enumerate(port.shape):
+            limits = array.shapeRange.sizeRanges.add()
+            limits.lowerBound = port.sizes[axis].low if axis in port.sizes else size
+            limits.upperBound = port.sizes[axis].high if axis in port.sizes else size
+
+
+def _shape_with(port: Port, chosen: Sequence[int]) -> list[int]:
+    given = dict(zip(port.sizes, chosen, strict=True))
+    return [given.get(axis, size) for axis, size in enumerate(port.shape)]
 
 
 def _noted(port: Port) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from intarsia.ep.capability import Support
+from intarsia.graph.dims import Dim, Expr
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value
 from intarsia.lazy_dataclass import dataclass
@@ -19,17 +21,21 @@ from intarsia.providers.coreml.node_builder import (
     MIL_NAMES,
     MOST_AXES,
     NodeBuilder,
-    fixed,
-    shape_of,
 )
 from intarsia.providers.coreml.operators import HANDLERS
 from intarsia.providers.coreml.rules import RULES
 from intarsia.providers.vendor import legalization_rules
 from intarsia.providers.vendor.half_precision import HalfPrecision
+from intarsia.providers.vendor.shape_profile import ShapeProfile, Sizes
 from intarsia.providers.vendor.translator import Facts, Translator, Untranslatable
 
 TRANSLATION = "1"
 """Counts what changes packages without changing this package's sources."""
+
+FUSED = frozenset(
+    ("Gelu", "GroupNormalization", "HardSwish", "LayerNormalization", "Mish", "RMSNormalization", "Swish")
+)  # fmt: skip
+"""Of the operators that the optimizer makes of several nodes, those that are translated as they are."""
 
 _COMPUTES = frozenset(
     "Abs Add Sub Mul Div Mod Neg Sign Pow Sum Mean ReduceSum ReduceProd ReduceSumSquare CumSum MatMul Gemm Einsum".split()
@@ -44,13 +50,15 @@ class Port:
     Attributes:
         name: ONNX's.
         feature: Core ML's.
-        dtype, shape: as ONNX has them.
+        dtype, shape: as ONNX has them; -1 is a size that varies.
+        sizes: of those that vary, what each may be, by axis.
     """
 
     name: str
     feature: str
     dtype: DType
     shape: tuple[int, ...]
+    sizes: Mapping[int, Sizes] = field(default_factory=dict, compare=False)
 
     @property
     def carrier(self) -> type:
@@ -82,9 +90,12 @@ class CoreMLTranslator(Translator):
 
     vendor = "Core ML"
     legalizations = (RULES, legalization_rules.RULES)
+    symbolic = True
 
-    def __init__(self, half: HalfPrecision | None = None, static_inputs: bool = False) -> None:
-        self.half, self.static_inputs = half, static_inputs
+    def __init__(
+        self, half: HalfPrecision | None = None, static_inputs: bool = False, profile: ShapeProfile | None = None
+    ) -> None:
+        self.half, self.static_inputs, self.profile = half, static_inputs, profile or ShapeProfile()
 
     def versions(self) -> Mapping[str, str]:
         return {"coremltools": converter.SUPPORTED, "translation": TRANSLATION}
@@ -101,6 +112,8 @@ class CoreMLTranslator(Translator):
                 return Support.no(why, code="type")
         if node.op_type in _COMPUTES and any(facts.narrow.is_wide(n) and n not in facts.narrow for n in node.outputs if n):
             return Support.no("Core ML computes in 32 bits what the model computes in 64", code="type")
+        if node.op_type in ("Scatter", "ScatterElements") and (why := _fewer_rows(node, facts.graph)):
+            return Support.no(why, code="shape")
         if node.op_type in ("Cast", "CastLike") and any(
             facts.narrow.is_wide(n) and n not in facts.narrow for n in node.outputs if n
         ):
@@ -116,6 +129,8 @@ class CoreMLTranslator(Translator):
             return f"Core ML has no {kind.dtype}, which {name!r} is of"
         if kind.rank is not None and kind.rank > MOST_AXES:
             return f"Core ML's tensors have at most {MOST_AXES} axes, and {name!r} has {kind.rank}"
+        if any(isinstance(d, Expr) and not _is_size(d) for d in kind.shape or ()):
+            return f"Core ML takes no sizes that only data decide, as {name!r} has"
         if self.static_inputs and kind.shape is not None and not all(isinstance(d, int) for d in kind.shape):
             return f"RequireStaticInputShapes is set, and sizes of {name!r} vary"
         return ""
@@ -128,13 +143,14 @@ class CoreMLTranslator(Translator):
         mb = mil.Builder
 
         features = mapped([*graph.input_names(), *graph.output_names()])
-        inputs, outputs = (
-            tuple(_port(v, graph, features) for v in values) for values in (graph.inputs, graph.outputs)
-        )  # fmt: skip
+        inputs = tuple(_port(v, graph, features, self.profile) for v in graph.inputs)
+        outputs = tuple(_port(v, graph, features, None) for v in graph.outputs)
         program = Program()
         with converter.quiet():
+            symbols: dict[str, Any] = {}
             given = {
-                p.feature: mb.placeholder(shape=p.carried_shape, dtype=_mil_type(p.carrier)) for p in inputs
+                p.feature: mb.placeholder(shape=_placeholder_shape(p, graph, symbols), dtype=_mil_type(p.carrier))
+                for p in inputs
             }
             with Function(given, opset_version=ct.target.iOS17) as function:
                 values = {p.name: _entered(mb, function.inputs[p.feature], p) for p in inputs}
@@ -151,16 +167,36 @@ def _mil_type(carrier: type) -> Any:
     return getattr(types, MIL_NAMES[carrier])
 
 
-def _port(value: Value, graph: Graph, features: Mapping[str, str]) -> Port:
+def _placeholder_shape(port: Port, graph: Graph, symbols: dict[str, Any]) -> tuple[Any, ...]:
+    """Sizes for MIL: one symbol of its own for each of ONNX's."""
+    from coremltools.converters.mil.mil import get_new_symbol
+
+    kind = graph.type_of(port.name)
+    if not port.sizes or not isinstance(kind, TensorType):
+        return port.carried_shape
+    dims = enumerate(kind.shape or ())
+    return tuple(d if i not in port.sizes else symbols.setdefault(str(d), get_new_symbol()) for i, d in dims)
+
+
+def _port(value: Value, graph: Graph, features: Mapping[str, str], profile: ShapeProfile | None) -> Port:
+    """`profile`: says what sizes of an input may be; None: of an output, which may vary as they will."""
     kind = graph.type_of(value.name) or value.type
     if not isinstance(kind, TensorType) or kind.dtype not in CARRIERS:
         raise Untranslatable(f"Core ML takes and gives no {kind}, which {value.name!r} is", "type")
-    shape = fixed(kind, value.name)
-    _check_shape(value.name, shape)
-    return Port(value.name, features[value.name], kind.dtype, shape)
+    if kind.shape is None:
+        raise Untranslatable(f"Core ML has to know how many dimensions {value.name!r} has", "shape")
+    _check_shape(value.name, kind.shape)
+    shape = tuple(d if isinstance(d, int) else -1 for d in kind.shape)
+    sizes = {}
+    for i, dim in enumerate(kind.shape):
+        if profile is not None and not isinstance(dim, int):
+            if str(dim) not in profile.sizes:
+                raise Untranslatable(f"Core ML has to know what the size {str(dim)!r} of {value.name!r} may be", "shape")
+            sizes[i] = profile.sizes[str(dim)]
+    return Port(value.name, features[value.name], kind.dtype, shape, sizes)
 
 
-def _check_shape(name: str, shape: Sequence[int]) -> None:
+def _check_shape(name: str, shape: Sequence[Dim]) -> None:
     if len(shape) > MOST_AXES:
         raise Untranslatable(f"Core ML's tensors have at most {MOST_AXES} axes, and {name!r} has {len(shape)}", "shape")
     if 0 in shape:
@@ -196,24 +232,46 @@ def _translate_node(mb: Any, node: Node, graph: Graph, values: dict[str, Any]) -
     for name in (*node.inputs, *node.outputs):
         kind = graph.type_of(name) if name else None
         if isinstance(kind, TensorType) and kind.shape is not None:
-            _check_shape(name, fixed(kind, name))
+            _check_shape(name, kind.shape)
     try:
         found = handler(NodeBuilder(mb, node, graph, values))
     except Untranslatable:
         raise
     except (ValueError, TypeError, NotImplementedError, IndexError, KeyError, AttributeError, AssertionError) as error:
         raise Untranslatable(f"coremltools does not take {label(node)!r} ({node.op_type}): {_short(error)}") from error
-    made = list(found) if isinstance(found, (list, tuple)) else [found]
+    made: list[Any] = list(found) if isinstance(found, (list, tuple)) else [found]
     for name, x in zip(node.outputs, made, strict=False):
         if not name:
             continue
         kind = graph.type_of(name)
-        if isinstance(kind, TensorType) and kind.shape is not None and shape_of(x) != fixed(kind, name):
-            raise Untranslatable(f"Core ML gives {name!r} the shape {list(shape_of(x))}, ONNX {list(fixed(kind, name))}")
+        if isinstance(kind, TensorType) and kind.shape is not None and not _agree(x.shape, kind.shape):
+            raise Untranslatable(f"Core ML gives {name!r} the shape {list(x.shape)}, ONNX {list(kind.shape)}")
         values[name] = x
     missing = [n for n in node.outputs if n and n not in values]
     if missing:
         raise Untranslatable(f"the output {missing[0]!r} of {node.op_type} is not translated")
+
+
+def _fewer_rows(node: Node, graph: Graph) -> str:
+    """Why a Scatter whose indices may have fewer rows than the data is left: sizes that vary are tried as one number."""
+    data, indices = (graph.type_of(name) for name in node.inputs[:2])
+    if not isinstance(data, TensorType) or not isinstance(indices, TensorType) or data.shape is None or indices.shape is None:
+        return ""
+    axis = int(node.attributes.get("axis", 0)) % max(len(data.shape), 1)
+    same = all(n == m for i, (n, m) in enumerate(zip(data.shape, indices.shape, strict=False)) if i != axis)
+    return "" if same else "Core ML's scatter_along_axis writes all rows of the data, and the indices may have fewer"
+
+
+def _is_size(dim: Expr) -> bool:
+    """Whether a size follows from sizes of the model's inputs, and not from their elements ("pads[0]")."""
+    return not any("[" in symbol for symbol in dim.symbols)
+
+
+def _agree(mil: Sequence[Any], onnx: Sequence[Dim]) -> bool:
+    """Whether two shapes are one, as far as sizes are numbers."""
+    return len(mil) == len(onnx) and all(
+        int(m) == o for m, o in zip(mil, onnx, strict=True) if isinstance(m, (int, np.integer)) and isinstance(o, int)
+    )
 
 
 def _short(error: BaseException) -> str:

@@ -55,9 +55,10 @@ class ConversionTarget:
 class Surveyor(ExecutionProvider):
     """The answers of a translator, for machines on which the vendor's provider cannot start."""
 
-    def __init__(self, name: str, translator: Translator) -> None:
+    def __init__(self, name: str, translator: Translator, fused: frozenset[str] | None = None) -> None:
         super().__init__()
         self.name = name  # type: ignore[misc] # of this instance: the translator's vendor
+        self.fused_operators = fused  # type: ignore[misc] # as the vendor's provider has it
         self.translator = translator
         self._survey: Survey | None = None
 

@@ -51,6 +51,8 @@ def _softmax_of_rows(m: Match) -> Patch | None:
         return None
     axis = int(node.attributes.get("axis", 1))
     axis += len(shape) if axis < 0 else 0
+    if not 0 <= axis < len(shape):
+        return None
     rows, columns = int(np.prod(shape[:axis])), int(np.prod(shape[axis:]))
     patch = m.patch()
     x = node.inputs[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +27,7 @@ from intarsia.partition.partition import label
 from intarsia.printable import get_logger
 from intarsia.providers.vendor.artifact_cache import ArtifactCache, ArtifactKey, count_compile, part_key
 from intarsia.providers.vendor.program import Executable, Interface, Shapes, VendorProgram
-from intarsia.providers.vendor.shape_profile import ShapeProfile, bind, is_open
+from intarsia.providers.vendor.shape_profile import ShapeProfile, bind, is_open, sizes_of
 from intarsia.providers.vendor.survey import Survey, unsized
 from intarsia.providers.vendor.translator import Translator, Untranslatable
 
@@ -119,13 +119,25 @@ class VendorExecutionProvider(ExecutionProvider):
     def compile(self, graph: Graph, context: CompileContext) -> Program:
         varies = is_open(graph)
         covered = varies and self.translator.symbolic and self.profile and self.profile.covers(graph)
-        return self.program(graph, context, static=varies and not covered)
+        if not covered:
+            return self.program(graph, context, static=varies)
+        try:
+            return self.program(graph, context, static=False, admits=self._admits(graph))
+        except EPFail as error:
+            reason = f"compiled for the sizes of each run, and not for all of the profile: {error}"
+            return self.program(graph, context, static=True, told=(reason,))
 
     def program(
-        self, graph: Graph, context: CompileContext, *, static: bool, admits: Callable[[Shapes], bool] | None = None
+        self,
+        graph: Graph,
+        context: CompileContext,
+        *,
+        static: bool,
+        admits: Callable[[Shapes], bool] | None = None,
+        told: Sequence[str] = (),
     ) -> VendorProgram:
-        """A part's program; `static` and `admits` as `VendorProgram` has them."""
-        reasons: list[str] = []
+        """A part's program; `static` and `admits` as `VendorProgram` has them. `told`: what people should know of it."""
+        reasons = list(told)
 
         def load(shapes: Shapes | None) -> tuple[Executable | None, Interface]:
             if shapes is None:
@@ -141,6 +153,12 @@ class VendorExecutionProvider(ExecutionProvider):
             own=self.own,
             admits=admits,
         )
+
+    def _admits(self, graph: Graph) -> Callable[[Shapes], bool] | None:
+        """Whether the profile has the sizes of a run; None where no size varies."""
+        if not is_open(graph):
+            return None
+        return lambda shapes: self.profile.admits(sizes_of(graph, shapes))
 
     def executable(
         self, graph: Graph, context: CompileContext, tell: Callable[[str], None]
@@ -254,12 +272,16 @@ class VendorExecutionProvider(ExecutionProvider):
         except EPFail as error:
             _logger.debug("not from the cache: %s", error)
             return None
+
+        def load(shapes: Shapes | None) -> tuple[Executable | None, Interface]:
+            if shapes is not None:
+                given = ", ".join(str(list(shape)) for shape in shapes)
+                raise EPFail(f"{self.name}: sizes {given} are beyond the profile ({self.profile}) of a program from the cache")
+            return executable, interface
+
+        admits = self._admits(graph)
         return VendorProgram(
-            graph,
-            self.name,
-            lambda _: (executable, interface),
-            remark=lambda: "compiled by an earlier session",
-            own=self.own,
+            graph, self.name, load, remark=lambda: "compiled by an earlier session", own=self.own, admits=admits
         )
 
     def compatibility_info(self) -> str:

@@ -117,6 +117,8 @@ def try_alone(node: Node, graph: Graph, translator: Translator, sizes: Mapping[s
         translator.translate(legal)
     except Untranslatable as error:
         return Support.no(error.reason, code=error.code)
+    except ValueError as error:  # of sizes that do not fit each other
+        return Support.no(f"sizes that vary do not fit each other where all are {PROBED}: {error}", code="shape")
     except IntarsiaError as error:
         return Support.no(f"{vendor} cannot be given it: {error}", code="unsupported")
     return Support.yes()

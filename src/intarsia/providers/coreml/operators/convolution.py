@@ -15,6 +15,7 @@ from intarsia.providers.coreml.node_builder import (
     Handler,
     NodeBuilder,
     Var,
+    known_size,
     shape_of,
 )
 
@@ -33,7 +34,7 @@ def with_bias(b: NodeBuilder, y: Var, index: int) -> Var:
     """A bias that only a run knows, added to the channels."""
     if not b.has(index):
         return y
-    return b.mb.add(x=y, y=b.reshape(b.x(index), (1, b.shape(index)[0], *(1,) * (len(shape_of(y)) - 2))))
+    return b.mb.add(x=y, y=b.reshape(b.x(index), (1, b.size(0, index), *(1,) * (b.rank - 2))))
 
 
 def _conv(b: NodeBuilder) -> Var:
@@ -41,6 +42,7 @@ def _conv(b: NodeBuilder) -> Var:
     count = b.rank - 2
     if not 1 <= count <= 3:
         raise b.refuse(f"Core ML convolves along one to three axes, not {count}")
+    _check_pads(b)
     dilations = _spatial(b, "dilations", count)
     weight = b.constant(1)
     if weight is None and set(dilations) != {1}:
@@ -52,6 +54,12 @@ def _conv(b: NodeBuilder) -> Var:
         **given,
     )  # fmt: skip
     return y if given else with_bias(b, y, 2)
+
+
+def _check_pads(b: NodeBuilder) -> None:
+    """`auto_pad` is written out by a rule where sizes are known."""
+    if b.attribute("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        raise b.refuse("pads that follow from sizes that vary", "shape")
 
 
 def _conv_transpose(b: NodeBuilder) -> Var:
@@ -84,7 +92,7 @@ def _transposed_pads(b: NodeBuilder, whole: Sequence[int], wanted: Sequence[int]
     mode, count = b.attribute("auto_pad", "NOTSET"), len(whole)
     extra = [int(n) for n in b.attribute("output_padding") or [0] * count]
     if b.attribute("output_shape") or mode in ("SAME_UPPER", "SAME_LOWER"):
-        totals = [size + more - want for size, more, want in zip(whole, extra, wanted, strict=True)]
+        totals = [max(size + more - want, 0) for size, more, want in zip(whole, extra, wanted, strict=True)]
         if mode == "SAME_UPPER":
             return [total // 2 for total in totals]
         return [total - total // 2 for total in totals]
@@ -102,8 +110,14 @@ def _windows(b: NodeBuilder) -> tuple[list[int], list[int], list[int], list[int]
     if set(_spatial(b, "dilations", count)) != {1}:
         raise b.refuse("Core ML's pools have no dilations")
     strides = _spatial(b, "strides", count)
-    low = [int(n) for n in (b.attribute("pads") or [0] * (2 * count))[:count]]
-    sizes, out = b.shape()[2:], b.out_shape()[2:]
+    pads = [int(n) for n in b.attribute("pads") or [0] * (2 * count)]
+    low = pads[:count]
+    if not all(isinstance(d, int) for d in b.dims()[2:]):
+        _check_pads(b)
+        if b.attribute("ceil_mode", 0):
+            raise b.refuse("pools with ceil_mode along axes whose sizes vary", "shape")
+        return kernel, strides, low, pads[count:]
+    sizes, out = ([known_size(d, b.node.op_type) for d in dims[2:]] for dims in (b.dims(), b.out_dims()))
     high = [
         max((n - 1) * step + k - size - at, 0) for n, step, k, size, at in zip(out, strides, kernel, sizes, low, strict=True)
     ]
@@ -144,32 +158,33 @@ def _average_pool(b: NodeBuilder) -> Var:
 
 def _lp_pool(b: NodeBuilder) -> Var:
     """(sum |x|^p)^(1/p) of each window: the mean of |x|^p with padding counted, times the window's size."""
-    b.only(*FLOATS)
+    dtype = b.only(*FLOATS)
     mb, p = b.mb, int(b.attribute("p", 2))
     kernel, strides, low, high = _windows(b)
-    size = mb.abs(x=b.x())
-    power = size if p == 1 else mb.square(x=size) if p == 2 else mb.pow(x=size, y=b.number(p))
+    size = mb.abs(x=b.cast(b.x(), np.float32))  # powers leave float16
+    power = size if p == 1 else mb.square(x=size) if p == 2 else mb.pow(x=size, y=np.float32(p))
     mean = mb.avg_pool(
         x=power, kernel_sizes=kernel, strides=strides, pad_type="custom", pad=_paired(low, high),
         exclude_padding_from_average=False,
     )  # fmt: skip
-    total = mb.mul(x=mean, y=b.number(prod(kernel)))
-    return total if p == 1 else mb.sqrt(x=total) if p == 2 else mb.pow(x=total, y=b.number(1 / p))
+    total = mb.mul(x=mean, y=np.float32(prod(kernel)))
+    root = total if p == 1 else mb.sqrt(x=total) if p == 2 else mb.pow(x=total, y=np.float32(1 / p))
+    return b.cast(root, CARRIERS[dtype])
 
 
 def matmul(b: NodeBuilder, x: Var, y: Var) -> Var:
     """NumPy's matmul: vectors are matrices of one row or column."""
-    left, right = shape_of(x), shape_of(y)
-    if len(left) == 1:
-        x = b.reshape(x, (1, *left)) if not isinstance(x, np.ndarray) else x.reshape(1, *left)
-    if len(right) == 1:
-        y = b.reshape(y, (*right, 1)) if not isinstance(y, np.ndarray) else y.reshape(*right, 1)
+    if len(x.shape) == 1:
+        x = b.reshape(x, (1, *shape_of(x)))
+    if len(y.shape) == 1:
+        y = b.reshape(y, (*shape_of(y), 1))
     return b.mb.matmul(x=x, y=y)
 
 
 def _matmul(b: NodeBuilder) -> Var:
     b.only(*FLOATS, DType.INT32)
-    return b.reshape(matmul(b, b.x(0), b.x(1)), b.out_shape())
+    found = matmul(b, b.x(0), b.x(1))
+    return b.reshape(found, b.out_shape()) if 1 in (len(b.dims(0)), len(b.dims(1))) else found
 
 
 def _gemm(b: NodeBuilder) -> Var:
@@ -177,7 +192,7 @@ def _gemm(b: NodeBuilder) -> Var:
     b.only(*FLOATS)
     mb, c = b.mb, b.constant(2)
     alpha, beta = float(b.attribute("alpha", 1.0)), float(b.attribute("beta", 1.0))
-    columns = b.out_shape()[1]
+    columns = known_size(b.out_dims()[1], b.node.outputs[0])
     plain = alpha == 1 and beta == 1 and not b.attribute("transA", 0) and b.constant(1) is not None
     if plain and (not b.has(2) or (c is not None and c.shape in ((columns,), (1, columns)))):
         weight = b.x(1)

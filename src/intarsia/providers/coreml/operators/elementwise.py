@@ -127,8 +127,8 @@ def _thresholded_relu(b: NodeBuilder) -> Var:
 
 
 def _mish(b: NodeBuilder) -> Var:
-    b.only(*FLOATS)
-    return b.mb.mul(x=b.x(), y=b.mb.tanh(x=b.mb.softplus(x=b.x())))
+    """In float32: float16's softplus loses digits where it is small."""
+    return _in_float32(b, lambda b, x: b.mb.mul(x=x, y=b.mb.tanh(x=b.mb.softplus(x=x))))
 
 
 def _swish(b: NodeBuilder) -> Var:
@@ -164,8 +164,8 @@ def _is_inf(b: NodeBuilder) -> Var:
         wanted.append(mb.equal(x=b.x(), y=b.number(np.inf)))
     if b.attribute("detect_negative", 1):
         wanted.append(mb.equal(x=b.x(), y=b.number(-np.inf)))
-    if not wanted:
-        return mb.not_equal(x=mb.identity(x=mb.abs(x=b.x())), y=mb.abs(x=b.x()))
+    if not wanted:  # of no number
+        return mb.logical_and(x=mb.less(x=b.x(), y=b.number(0)), y=mb.greater(x=b.x(), y=b.number(0)))
     return wanted[0] if len(wanted) == 1 else mb.logical_or(x=wanted[0], y=wanted[1])
 
 
@@ -177,8 +177,7 @@ def _asinh(b: NodeBuilder) -> Var:
 def _asinh_of(b: NodeBuilder, x: Var) -> Var:
     mb = b.mb
     size = mb.abs(x=x)
-    root = mb.sqrt(x=mb.add(x=mb.square(x=size), y=np.float32(1)))
-    large = mb.log(x=mb.add(x=size, y=root), epsilon=np.float32(0))
+    large = _doubled_log(b, size, mb.add(x=mb.square(x=size), y=np.float32(1)))
     square = mb.square(x=size)  # x - x^3 / 6 + 3 x^5 / 40, below 0.04 to a unit in the last place
     series = mb.mul(
         x=size,
@@ -188,13 +187,21 @@ def _asinh_of(b: NodeBuilder, x: Var) -> Var:
     return mb.mul(x=mb.sign(x=x), y=chosen)
 
 
+def _doubled_log(b: NodeBuilder, x: Var, square: Var) -> Var:
+    """log(x + sqrt(square)), where the square is nearly that of x; log(2 x) of numbers whose squares float32 does not hold."""
+    mb = b.mb
+    near = mb.log(x=mb.add(x=x, y=mb.sqrt(x=square)), epsilon=np.float32(0))
+    far = mb.add(x=mb.log(x=x, epsilon=np.float32(0)), y=np.float32(np.log(2)))
+    return mb.select(cond=mb.greater(x=x, y=np.float32(1e9)), a=far, b=near)
+
+
 def _acosh(b: NodeBuilder) -> Var:
     """log(x + sqrt((x - 1) * (x + 1)))."""
 
     def compute(b: NodeBuilder, x: Var) -> Var:
         mb = b.mb
         product = mb.mul(x=mb.sub(x=x, y=np.float32(1)), y=mb.add(x=x, y=np.float32(1)))
-        return mb.log(x=mb.add(x=x, y=mb.sqrt(x=product)), epsilon=np.float32(0))
+        return _doubled_log(b, x, product)
 
     return _in_float32(b, compute)
 
@@ -292,7 +299,12 @@ def _prelu(b: NodeBuilder) -> Var:
 def _where(b: NodeBuilder) -> Var:
     """MIL's select infers its shape from the two values alone: these are broadcast first."""
     b.only(*FLOATS, *INTEGERS, DType.BOOL, index=1)
-    return b.mb.select(cond=expanded(b, b.x(0)), a=expanded(b, b.x(1)), b=expanded(b, b.x(2)))
+    a, c = b.x(1), b.x(2)
+    if b.out_dims() not in (b.dims(1), b.dims(2)):
+        a, c = expanded(b, a), expanded(b, c)
+    if isinstance(a, (np.ndarray, np.generic)) and isinstance(c, (np.ndarray, np.generic)):
+        a = expanded(b, a)
+    return b.mb.select(cond=b.x(0), a=a, b=c)
 
 
 def expanded(b: NodeBuilder, x: Var) -> Var:

@@ -17,7 +17,7 @@ from intarsia.providers.coreml.node_builder import (
     Var,
     carrier_of,
 )
-from intarsia.providers.coreml.operators.layout import broadcast_to
+from intarsia.providers.coreml.operators.layout import broadcast_to, strided
 
 
 def places(b: NodeBuilder, index: int, size: int) -> Var:
@@ -34,23 +34,27 @@ def places(b: NodeBuilder, index: int, size: int) -> Var:
 def _gather(b: NodeBuilder) -> Var:
     b.only(*ALL)
     axis = b.axis()
-    indices = places(b, 1, b.shape()[axis])
-    scalar = not b.shape(1)
+    given = b.constant(1)
+    if given is not None and given.size and given.min() >= 0:
+        indices = given.astype(np.int32)
+    else:
+        indices = places(b, 1, b.size(axis))
+    scalar = not b.dims(1)
     if scalar:  # one row: an index of rank 1, and the axis goes
-        indices = b.reshape(indices, (1,)) if not isinstance(indices, (np.ndarray, np.generic)) else indices.reshape(1)
+        indices = b.reshape(indices, (1,))
     found = b.moved(b.x(), lambda v: b.mb.gather(x=v, indices=indices, axis=axis))
-    return b.reshape(found, b.out_shape()) if scalar else found
+    return b.mb.squeeze(x=found, axes=[axis]) if scalar else found
 
 
 def _gather_elements(b: NodeBuilder) -> Var:
-    """Core ML's indices have all the sizes of the data but along the axis."""
+    """Core ML's indices have all the sizes of the data but along the axis: rows that they have not are cut off."""
     b.only(*ALL)
-    axis = b.axis()
-    data, indices = b.shape(), b.shape(1)
-    if any(n != m for i, (n, m) in enumerate(zip(data, indices, strict=True)) if i != axis):
-        raise b.refuse("Core ML's gather_along_axis reads all rows of the data, and the indices have fewer")
-    at = places(b, 1, data[axis])
-    return b.moved(b.x(), lambda v: b.mb.gather_along_axis(x=v, indices=at, axis=axis))
+    axis, x = b.axis(), b.x()
+    if any(n != m for i, (n, m) in enumerate(zip(b.dims(), b.dims(1), strict=True)) if i != axis):
+        rows = [None if i == axis else n for i, n in enumerate(b.shape(1))]
+        x = strided(b, x, [0] * b.rank, rows, [1] * b.rank)
+    at = places(b, 1, b.size(axis))
+    return b.moved(x, lambda v: b.mb.gather_along_axis(x=v, indices=at, axis=axis))
 
 
 def _vector_places(b: NodeBuilder, batch: int) -> Var:
@@ -80,11 +84,8 @@ def _scatter_elements(b: NodeBuilder) -> Var:
     b.only(*FLOATS, *INTEGERS)
     _check_reduced(b)
     axis = b.axis()
-    data, indices = b.shape(), b.shape(1)
-    if any(n != m for i, (n, m) in enumerate(zip(data, indices, strict=True)) if i != axis):
-        raise b.refuse("Core ML's scatter_along_axis writes all rows of the data, and the indices have fewer")
     mode = _MODES[b.attribute("reduction", "none")]
-    return b.mb.scatter_along_axis(data=b.x(), indices=places(b, 1, data[axis]), updates=b.x(2), axis=axis, mode=mode)
+    return b.mb.scatter_along_axis(data=b.x(), indices=places(b, 1, b.size(axis)), updates=b.x(2), axis=axis, mode=mode)
 
 
 def _scatter_nd(b: NodeBuilder) -> Var:

@@ -16,6 +16,7 @@ from intarsia.providers.coreml.node_builder import (
     Handler,
     NodeBuilder,
     Var,
+    known_size,
     shape_of,
 )
 
@@ -37,12 +38,39 @@ def broadcast_to(b: NodeBuilder, x: Var, shape: Sequence[int]) -> Var:
 def _to_out_shape(b: NodeBuilder) -> Var:
     """Reshape, Flatten, Squeeze, Unsqueeze: ONNX's inference has the shape."""
     b.only(*ALL)
-    found = b.reshape(b.x(), b.out_shape())
+    if all(isinstance(d, int) for d in b.out_dims()):
+        found = b.reshape(b.x(), b.out_shape())
+    else:
+        found = _reshaped(b)
     return found if found is not b.x() else b.mb.identity(x=found)
+
+
+def _reshaped(b: NodeBuilder) -> Var:
+    """A reshape to sizes that vary: one of them is what is left over, the others are sizes of the input."""
+    given, wanted, mb = b.dims(), b.out_dims(), b.mb
+    if given == wanted:
+        return b.x()
+    open_axes = [i for i, d in enumerate(wanted) if not isinstance(d, int)]
+    sizes: list[int | Var] = [d if isinstance(d, int) else -1 for d in wanted]
+    if len(open_axes) == 1:
+        return mb.reshape(x=b.x(), shape=sizes)
+    shape, left = mb.shape(x=b.x()), 0
+    for i in open_axes:
+        at = next((k for k, d in enumerate(given) if d == wanted[i]), None)
+        if at is None:
+            left += 1
+        else:
+            sizes[i] = mb.slice_by_index(x=shape, begin=[at], end=[at + 1])
+    if left > 1:
+        raise b.refuse("Reshape to several sizes that vary and are none of the input's", "shape")
+    pieces = [np.array([d], np.int32) if isinstance(d, int) else d for d in sizes]
+    return mb.reshape(x=b.x(), shape=mb.concat(values=pieces, axis=0))
 
 
 def _expand(b: NodeBuilder) -> Var:
     b.only(*ALL)
+    if b.dims() == b.out_dims():
+        return b.mb.identity(x=b.x())
     found = broadcast_to(b, b.x(), b.out_shape())
     return found if found is not b.x() else b.mb.identity(x=found)
 
@@ -68,7 +96,7 @@ def _concat(b: NodeBuilder) -> Var:
 def _split(b: NodeBuilder) -> list[Var]:
     b.only(*ALL)
     axis = b.axis()
-    sizes = [b.out_shape(i)[axis] for i in range(len(b.node.outputs))]
+    sizes = [known_size(b.out_dims(i)[axis], b.node.outputs[i]) for i in range(len(b.node.outputs))]
     if len(sizes) == 1:
         return [b.mb.identity(x=b.x())]
     x = b.x()
@@ -80,7 +108,6 @@ def _split(b: NodeBuilder) -> list[Var]:
 def _slice(b: NodeBuilder) -> Var:
     """Starts, ends and steps become places within the tensor: beyond its borders Core ML counts otherwise."""
     b.only(*ALL)
-    shape = b.shape()
     if b.node.version < 10:
         starts = [int(n) for n in b.attribute("starts")]
         axes = [int(n) for n in b.attribute("axes") or range(len(starts))]
@@ -90,29 +117,25 @@ def _slice(b: NodeBuilder) -> Var:
         b.ints(2, "where slices end")
         axes = b.ints(3, "the axes of slices") if b.has(3) else list(range(len(starts)))
         steps = b.ints(4, "the steps of slices") if b.has(4) else [1] * len(starts)
-    begin, count, step = [0] * len(shape), list(b.out_shape()), [1] * len(shape)
+    begin, step = [0] * b.rank, [1] * b.rank
+    count: list[int | None] = [None] * b.rank
     for start, axis, stride in zip(starts, axes, steps, strict=True):
-        axis %= len(shape)
-        size = shape[axis]
+        axis %= b.rank
+        size = b.size(axis)
         start += size if start < 0 else 0
         begin[axis] = min(max(start, 0), size - 1 if stride < 0 else size)
-        step[axis] = stride
+        count[axis], step[axis] = known_size(b.out_dims()[axis], b.node.outputs[0]), stride
     return strided(b, b.x(), begin, count, step)
 
 
-def strided(b: NodeBuilder, x: Var, begin: Sequence[int], count: Sequence[int], step: Sequence[int]) -> Var:
-    """`count` elements of each axis from `begin` on."""
-    if list(count) == list(shape_of(x)) and set(step) <= {1}:
-        return b.mb.identity(x=x)
-    last = [at + (n - 1) * by for at, n, by in zip(begin, count, step, strict=True)]
-    ends = [at + (1 if by > 0 else -1) for at, by in zip(last, step, strict=True)]
-    masks = [end < 0 for end in ends]
-    return b.moved(
-        x,
-        lambda v: b.mb.slice_by_index(
-            x=v, begin=list(begin), end=[max(end, 0) for end in ends], stride=list(step), end_mask=masks
-        ),
-    )
+def strided(b: NodeBuilder, x: Var, begin: Sequence[int], count: Sequence[int | None], step: Sequence[int]) -> Var:
+    """`count` elements of each axis from `begin` on; None: all of it."""
+    ends, masks = [], []
+    for at, n, by in zip(begin, count, step, strict=True):
+        end = 0 if n is None else at + (n - 1) * by + (1 if by > 0 else -1)
+        ends.append(max(end, 0))
+        masks.append(n is None or end < 0)
+    return b.moved(x, lambda v: b.mb.slice_by_index(x=v, begin=list(begin), end=ends, stride=list(step), end_mask=masks))
 
 
 def _tile(b: NodeBuilder) -> Var:

@@ -59,9 +59,9 @@ def _layer_normalization(b: NodeBuilder) -> list[Var]:
     axis, mb = b.axis(-1), b.mb
     axes = list(range(axis, b.rank))
     epsilon = b.attribute("epsilon", 1e-5)
-    whole = b.shape()[axis:]
+    whole = b.dims()[axis:]
     others = [i for i in (1, 2) if b.has(i)]
-    plain = all(b.constant(i) is not None and b.shape(i) == whole and b.dtype(i) is dtype for i in others)
+    plain = all(b.constant(i) is not None and b.dims(i) == whole and b.dtype(i) is dtype for i in others)
     if plain and not any(b.node.outputs[1:]):
         given = {name: b.x(i) for i, name in ((1, "gamma"), (2, "beta")) if b.has(i)}
         return [mb.layer_norm(x=b.x(), axes=axes, epsilon=b.number(epsilon), **given)]

@@ -47,9 +47,10 @@ def _quantize(b: NodeBuilder) -> Var:
 
 
 def saturated(b: NodeBuilder, x: Var, target: DType) -> Var:
-    """Floats within what an integer type holds."""
-    low, high = _RANGES[target]
-    return b.mb.minimum(x=b.mb.maximum(x=x, y=np.float32(low)), y=np.float32(high))
+    """Floats within what an integer type holds; NaN becomes the lowest."""
+    low, high = (np.float32(n) for n in _RANGES[target])
+    above = b.mb.greater(x=x, y=low)
+    return b.mb.minimum(x=b.mb.select(cond=above, a=x, b=low), y=high)
 
 
 def _dequantize(b: NodeBuilder) -> Var:

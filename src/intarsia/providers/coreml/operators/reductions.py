@@ -14,7 +14,6 @@ from intarsia.providers.coreml.node_builder import (
     Handler,
     NodeBuilder,
     Var,
-    shape_of,
 )
 
 Reduction = Callable[[NodeBuilder, Var, list[int], bool], Var]
@@ -31,6 +30,17 @@ def _log_sum(b: NodeBuilder, x: Var, axes: list[int], keep: bool) -> Var:
     return b.mb.log(x=b.mb.reduce_sum(x=x, axes=axes, keep_dims=keep), epsilon=b.number(0))
 
 
+def _log_sum_exp(b: NodeBuilder, x: Var, axes: list[int], keep: bool) -> Var:
+    """max + log(sum(exp(x - max))); an infinite maximum is not subtracted: infinity less infinity is NaN."""
+    mb = b.mb
+    high = mb.reduce_max(x=x, axes=axes, keep_dims=True)
+    infinite = mb.equal(x=mb.abs(x=high), y=b.number(np.inf))
+    shift = mb.select(cond=infinite, a=mb.mul(x=mb.sign(x=high), y=b.number(0)), b=high)
+    total = mb.reduce_sum(x=mb.exp(x=mb.sub(x=x, y=shift)), axes=axes, keep_dims=True)
+    found = mb.add(x=mb.log(x=total, epsilon=b.number(0)), y=shift)
+    return found if keep else mb.squeeze(x=found, axes=axes)
+
+
 def _handler(reduce: Reduction, *dtypes: DType) -> Handler:
     def handle(b: NodeBuilder) -> Var:
         b.only(*dtypes)
@@ -39,8 +49,7 @@ def _handler(reduce: Reduction, *dtypes: DType) -> Handler:
             x = b.reshape(b.x(), (1,))
             return b.reshape(reduce(b, x, [0], True), ())
         keep = bool(b.attribute("keepdims", 1))
-        found = reduce(b, b.x(), axes, keep)
-        return b.reshape(found, b.out_shape()) if shape_of(found) != b.out_shape() else found
+        return reduce(b, b.x(), axes, keep)
 
     return handle
 
@@ -66,8 +75,8 @@ def _arg(name: str) -> Handler:
             found = getattr(mb, name)(x=b.x(), axis=axis, keep_dims=keep)
         else:
             found = getattr(mb, name)(x=mb.reverse(x=b.x(), axes=[axis]), axis=axis, keep_dims=keep)
-            found = mb.sub(x=np.int32(b.shape()[axis] - 1), y=found)
-        return b.reshape(found, b.out_shape())
+            found = mb.sub(x=np.int32(b.size(axis) - 1), y=found)
+        return found
 
     return handle
 
@@ -91,7 +100,7 @@ def _hardmax(b: NodeBuilder) -> Var:
     axis = b.axis(-1 if b.node.version >= 13 else 1)
     mb = b.mb
     first = mb.reduce_argmax(x=b.x(), axis=axis, keep_dims=True)
-    size = b.shape()[axis]
+    size = b.size(axis)
     numbers = np.arange(size, dtype=np.int32).reshape([size if i == axis else 1 for i in range(b.rank)])
     return b.cast(mb.equal(x=numbers, y=first), CARRIERS[dtype])
 
@@ -123,7 +132,7 @@ HANDLERS: Mapping[str, Handler] = {
     "ReduceL1": _handler(_plain("reduce_l1_norm"), *FLOATS),
     "ReduceL2": _handler(_plain("reduce_l2_norm"), *FLOATS),
     "ReduceLogSum": _handler(_log_sum, *FLOATS),
-    "ReduceLogSumExp": _handler(_plain("reduce_log_sum_exp"), *FLOATS),
+    "ReduceLogSumExp": _handler(_log_sum_exp, *FLOATS),
     "ReduceMax": _handler(_plain("reduce_max"), *FLOATS, *INTEGERS),
     "ReduceMean": _handler(_plain("reduce_mean"), *FLOATS),
     "ReduceMin": _handler(_plain("reduce_min"), *FLOATS, *INTEGERS),
