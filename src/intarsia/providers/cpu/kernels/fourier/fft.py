@@ -1,9 +1,10 @@
-"""DFT, STFT, Rfft and Irfft by a kernel: passes over the lines along an axis, one after the other (`fft_passes`)."""
+"""DFT, STFT, Rfft and Irfft: passes over the lines along an axis, one after the other (`fft_passes`), and their schedules."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from intarsia.codegen.llvm.target import Target
@@ -12,44 +13,66 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, Schedule, choose
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.fourier import fft_kernel as template
 from intarsia.providers.cpu.kernels.fourier.fft_kernel import Form
-from intarsia.providers.cpu.kernels.fourier.fft_passes import Pass, in_two, long_line_steps
+from intarsia.providers.cpu.kernels.fourier.fft_passes import Pass
+from intarsia.providers.cpu.kernels.fourier.fft_schedules import LongLines, OnePass, TwoPasses
 
 if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference
 
+
+SCHEDULES: tuple[Schedule[Fourier], ...] = (
+    LongLines("long-lines"),
+    TwoPasses("two-passes"),
+    OnePass("one-pass"),
+)  # in the order of preference; the last takes every transform
 
 _MOST_LENGTH = 1 << 22
 
 
 @dataclass(frozen=True)
 class Fourier(Template):
-    """`passes`: what is computed from `%x` to `%y`, which stand for the node's operand and its output."""
+    """`lines`: what is computed from `%x` to `%y`, which stand for the node's operand and its output."""
 
-    passes: tuple[Pass, ...] = field(kw_only=True)
+    lines: tuple[Pass, ...] = field(kw_only=True)
     equal: tuple[tuple[Dim, Dim], ...] = field(default=(), kw_only=True)
 
     def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
         return self.equal
 
+    @cached_property
+    def passes(self) -> tuple[Pass, ...]:
+        """`lines`, of which one alone has no other to be computed with in pairs."""
+
+        def form(made: Pass) -> Form:
+            alone = product((made.outer, made.inner)) == 1 and made.form.source != "half"
+            return replace(made.form, paired=made.form.paired and not alone)
+
+        return tuple(replace(made, form=form(made)) for made in self.lines)
+
+    def named_passes(self, request: KernelRequest) -> list[Pass]:
+        """The passes by the names of their buffers."""
+        names = {"%x": self.reads[0], "%window": self.reads[-1], "%y": request.out, "": ""}
+        where, found = f"node {self.node.name!r} ({self.node.qualified_op})", []
+        for made in self.passes:
+            if made.target == "%t":
+                shape = (product((made.outer, made.inner)) * made.n, 2)
+                names["%t"] = request.workspace.temporary(f"{request.out}%spectrum", made.form.dtype, shape)
+            source, target, window = names[made.source], names[made.target], names[made.window]
+            found.append(replace(made, source=source, target=target, window=window, where=where))
+        return found
+
+    def schedule_table(self) -> tuple[Schedule[Fourier], ...]:
+        return SCHEDULES
+
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        names = {"%x": self.reads[0], "%window": self.reads[-1], "%y": out, "": ""}
-        where = f"node {self.node.name!r} ({self.node.qualified_op})"
-        found: list[Step] = []
-        for made in self.passes:
-            lines = product((made.outer, made.inner))
-            if made.target == "%t":
-                names["%t"] = workspace.temporary(f"{out}%spectrum", made.form.dtype, (lines * made.n, 2))
-            form = replace(made.form, paired=made.form.paired and (lines != 1 or made.form.source == "half"))
-            renamed = replace(
-                made, form=form, source=names[made.source], target=names[made.target], window=names[made.window], where=where
-            )
-            found += long_line_steps(renamed, workspace, target) or [p.step(target) for p in in_two(renamed, workspace, target)]
-        return found
+        request = KernelRequest(target, workspace, epilogue, tuple(operands), out)
+        return choose(self, request.env).steps(self, request)
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -107,7 +130,7 @@ def dft(node: Node, inference: Inference) -> Template | None:
         form, "%x", "%y", length, have, bins, outer, inner, (have * inner, 1, inner), (bins * inner, 1, inner),
         length if inverse else 1,
     )  # fmt: skip
-    return Fourier(node, (node.inputs[0],), (x,), out, takes_epilogue=False, passes=(made,))
+    return Fourier(node, (node.inputs[0],), (x,), out, takes_epilogue=False, lines=(made,))
 
 
 def stft(node: Node, inference: Inference) -> Template | None:
@@ -142,7 +165,7 @@ def stft(node: Node, inference: Inference) -> Template | None:
     )  # fmt: skip
     names = (node.inputs[0], *((node.inputs[2],) if window is not None else ()))
     kinds = (x, *((window,) if window is not None else ()))
-    return Fourier(node, names, kinds, out, takes_epilogue=False, passes=(made,), equal=equal)
+    return Fourier(node, names, kinds, out, takes_epilogue=False, lines=(made,), equal=equal)
 
 
 def rfft(node: Node, inference: Inference) -> Template | None:
@@ -156,7 +179,7 @@ def rfft(node: Node, inference: Inference) -> Template | None:
     lines = product(x.shape[:-1])
     passes = [Pass(form, "%x", "%y", n, n, bins, lines, 1, (n, 1, 1), (bins, 1, 1))]
     passes += _along("%y", out.shape[:-1], range(len(x.shape) - axes, len(x.shape) - 1), Form(x.dtype, "complex", "complex"))
-    return Fourier(node, (node.inputs[0],), (x,), out, takes_epilogue=False, passes=tuple(passes))
+    return Fourier(node, (node.inputs[0],), (x,), out, takes_epilogue=False, lines=tuple(passes))
 
 
 def irfft(node: Node, inference: Inference) -> Template | None:
@@ -174,7 +197,7 @@ def irfft(node: Node, inference: Inference) -> Template | None:
     form = Form(x.dtype, "half", "real", True, paired=True)
     source = "%t" if passes else "%x"
     passes.append(Pass(form, source, "%y", n, have, n, lines, 1, (have, 1, 1), (n, 1, 1), n))
-    return Fourier(node, (node.inputs[0],), (x,), out, takes_epilogue=False, passes=tuple(passes))
+    return Fourier(node, (node.inputs[0],), (x,), out, takes_epilogue=False, lines=tuple(passes))
 
 
 def _plain(node: Node) -> bool:

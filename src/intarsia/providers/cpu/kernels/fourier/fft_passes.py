@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.codegen.llvm.target import Target
+from intarsia.ep.capability import Support
 from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Dim, number_of, numbers_of, product
 from intarsia.lazy_dataclass import dataclass
@@ -27,6 +28,7 @@ from intarsia.providers.cpu.kernels.fourier.twiddle_tables import split_of, tabl
 _SERIAL_ELEMENTS = 8192
 _LEAST_SPLIT = 512  # shorter lines gain nothing by two passes
 _LONG = 8192  # longer ones leave the cache in one pass, however many there are
+_DYNAMIC = Support.no("its sizes are known only in a run")
 
 
 @dataclass(frozen=True)
@@ -106,20 +108,38 @@ class PassCall(ScratchCall):
         )  # fmt: skip
 
 
-def in_two(made: Pass, workspace: Workspace, target: Target) -> list[Pass]:
-    """A pass over long lines of contiguous elements as two, where that helps and its sizes are known; else as it is."""
-    lanes = template.lanes_of(made.form.dtype, target)
+def may_halve(made: Pass, target: Target) -> Support:
+    """Whether a pass over long lines may be two, by rows and columns of a matrix, and is worth it."""
     n, lines, have = made.n, product((made.outer, made.inner)), made.have
     if not isinstance(n, int) or not isinstance(lines, int) or not isinstance(have, int) or not isinstance(made.bins, int):
-        return [made]
-    few = lines * (2 if made.form.paired else 1) < lanes
-    if n < (_LEAST_SPLIT if few else _LONG) or have < n or made.x[2] != 1 or made.y[2] != 1 or made.inner != 1:
-        return [made]
+        return _DYNAMIC
+    least = _LEAST_SPLIT if _is_few(made, lines, target) else _LONG
+    if n < least:
+        return Support.no(f"lines of {n} elements, fewer than {least}, gain nothing by two passes")
+    if have < n or made.x[2] != 1 or made.y[2] != 1 or made.inner != 1:
+        return Support.no("its lines are filled up, or their elements do not lie side by side")
     if made.form.target != "complex" or made.form.source == "half" or made.form.windowed:
+        return Support.no("its result is real, or it has a window")
+    split = split_of(n, template.lanes_of(made.form.dtype, target))
+    if split is None:
+        return Support.no(f"{n} is no product of two factors that fill vectors")
+    if made.bins < n and (split[1] % 2 or made.bins != n // 2 + 1):
+        return Support.no("what it keeps of the result is not the half that two passes compute")
+    return Support.yes()
+
+
+def _is_few(made: Pass, lines: int, target: Target) -> bool:
+    """Whether there are fewer lines than a vector has lanes."""
+    return lines * (2 if made.form.paired else 1) < template.lanes_of(made.form.dtype, target)
+
+
+def in_two(made: Pass, workspace: Workspace, target: Target) -> list[Pass]:
+    """A pass over long lines of contiguous elements as two, where it `may_halve`; else as it is."""
+    if not may_halve(made, target):
         return [made]
-    split = split_of(n, lanes)
-    if split is None or (made.bins < n and (split[1] % 2 or made.bins != n // 2 + 1)):
-        return [made]
+    n, lines = number_of(made.n), number_of(product((made.outer, made.inner)))
+    split = split_of(n, template.lanes_of(made.form.dtype, target))
+    assert split is not None
     rows, columns = split
     between = workspace.temporary(f"{made.target}%columns", made.form.dtype, (lines * n, 2))
     form = replace(made.form, paired=False, twisted=True)
@@ -183,53 +203,77 @@ class _End(KernelCall):
         return [Ref(self.source), Ref(self.target), self._table(), scale, self.lines, *pitches, self.have, self.count]
 
 
-def long_line_steps(made: Pass, workspace: Workspace, target: Target) -> list[Step] | None:
-    """Steps for few long lines of contiguous elements and known sizes that one or two passes alone do not serve well."""
+def is_long_line(made: Pass, target: Target) -> Support:
+    """Whether it is one of few long lines of contiguous elements and known sizes that one or two passes alone do not serve
+    well."""
     n, lines, have, bins, scaled = made.n, product((made.outer, made.inner)), made.have, made.bins, made.scaled
-    pitches = made.x[0], made.y[0]
-    if not all(isinstance(d, int) for d in (n, lines, have, bins, scaled, *pitches)):
-        return None
-    assert isinstance(n, int) and isinstance(lines, int) and isinstance(have, int) and isinstance(bins, int)
-    lanes, form = template.lanes_of(made.form.dtype, target), made.form
-    if lines * (2 if form.paired else 1) >= lanes or n < _LEAST_SPLIT or form.windowed or made.inner != 1:
-        return None
-    if made.x[2] != 1 or made.y[2] != 1 or (form.source == "half" and (have < n // 2 + 1 or bins != n)):
-        return None
-    return _LongLines(made, workspace, target).steps()
+    if not all(isinstance(d, int) for d in (n, lines, have, bins, scaled, made.x[0], made.y[0])):
+        return _DYNAMIC
+    assert isinstance(n, int) and isinstance(lines, int) and isinstance(have, int)
+    if not _is_few(made, lines, target):
+        return Support.no(f"{lines} lines fill a vector")
+    if n < _LEAST_SPLIT:
+        return Support.no(f"lines of {n} elements, fewer than {_LEAST_SPLIT}, gain nothing by several passes")
+    if made.form.windowed or made.inner != 1 or made.x[2] != 1 or made.y[2] != 1:
+        return Support.no("it has a window, or elements of its lines do not lie side by side")
+    if made.form.source == "half" and (have < n // 2 + 1 or bins != n):
+        return Support.no("its half of a spectrum is filled up, or its result is cut")
+    if not _LongLines(made, target).way:
+        return Support.no("its lines are complex, of a length with small factors alone, or cut")
+    return Support.yes()
+
+
+def long_line_steps(made: Pass, workspace: Workspace, target: Target) -> list[Step]:
+    """The steps of a pass that `is_long_line`."""
+    return _LongLines(made, target, workspace).steps()
 
 
 class _LongLines:
     """The steps of one pass whose sizes are numbers."""
 
-    def __init__(self, made: Pass, workspace: Workspace, target: Target) -> None:
+    def __init__(self, made: Pass, target: Target, workspace: Workspace | None = None) -> None:
+        """`workspace` is needed by `steps` alone."""
         self.made, self.workspace, self.target, self.form = made, workspace, target, made.form
         self.n, self.have, self.bins, self.scaled = numbers_of((made.n, made.have, made.bins, made.scaled))
         self.lines = number_of(product((made.outer, made.inner)))
         self.x_pitch, self.y_pitch = numbers_of((made.x[0], made.y[0]))
 
-    def steps(self) -> list[Step] | None:
-        form, n, half, made = self.form, self.n, self.n // 2, self.made
-        inner = Form(form.dtype, "complex", "complex", form.inverse)
+    @property
+    def way(self) -> str:
+        """How they are computed: as half as many complex numbers ("unfold", "fold"), as two transforms of a smooth length
+        ("convolve"), or of the whole spectrum ("fill"); "" for none."""
+        form, n, half = self.form, self.n, self.n // 2
         whole = self.have == self.x_pitch == n and self.bins == half + 1
         if form.source == "real" and not form.inverse and n % 2 == 0 and whole:
+            return "unfold"
+        if form.source == "half" and n % 2 == 0 and self.y_pitch == self.scaled == n:
+            return "fold"
+        if tables(n, np.dtype(form.dtype.numpy).name).smooth != n:
+            return "convolve"
+        return "fill" if form.source == "half" else ""
+
+    def steps(self) -> list[Step]:
+        form, n, half, made, way = self.form, self.n, self.n // 2, self.made, self.way
+        inner = Form(form.dtype, "complex", "complex", form.inverse)
+        if way == "unfold":
             z = self._temporary("z", half)
             last = self._end("unfold", z, made.target, half, self.y_pitch, half, half + 1, "turns", n)
             return [*self._lines(inner, made.source, z, half, half, (half, half), 1), last]
-        if form.source == "half" and n % 2 == 0 and self.y_pitch == self.scaled == n:
+        if way == "fold":
             z = self._temporary("z", half)
             first = self._end("fold", made.source, z, self.x_pitch, half, half + 1, half, "turns", n, inverse=True)
             return [first, *self._lines(inner, z, made.target, half, half, (half, half), half)]
-        if tables(n, np.dtype(form.dtype.numpy).name).smooth != n:
+        if way == "convolve":
             pitches = self.x_pitch, self.y_pitch
             return self._convolved(form, made.source, made.target, n, self.have, self.bins, pitches, self.scaled)
-        if form.source == "half":
-            full, result = self._temporary("full", n), self._temporary("result", n)
-            first = self._end("multiply", made.source, full, self.x_pitch, n, n, n, "ones", n, source_kind="half")
-            last = self._end("multiply", result, made.target, n, self.y_pitch, n, n, "ones", n, target_kind="real")
-            return [first, *self._lines(inner, full, result, n, n, (n, n), self.scaled), last]
-        return None
+        assert way == "fill"
+        full, result = self._temporary("full", n), self._temporary("result", n)
+        first = self._end("multiply", made.source, full, self.x_pitch, n, n, n, "ones", n, source_kind="half")
+        last = self._end("multiply", result, made.target, n, self.y_pitch, n, n, "ones", n, target_kind="real")
+        return [first, *self._lines(inner, full, result, n, n, (n, n), self.scaled), last]
 
     def _temporary(self, what: str, elements: int) -> str:
+        assert self.workspace is not None
         return self.workspace.temporary(f"{self.made.target}%{what}", self.form.dtype, (self.lines, elements, 2))
 
     def _end(
@@ -248,6 +292,7 @@ class _LongLines:
             return self._convolved(form, source, target, n, n, bins, pitches, scaled)
         x, y = ((pitch, 1, 1) for pitch in pitches)
         made = Pass(form, source, target, n, n, bins, self.lines, 1, x, y, scaled, where=self.made.where)
+        assert self.workspace is not None
         return [part.step(self.target) for part in in_two(made, self.workspace, self.target)]
 
     def _convolved(

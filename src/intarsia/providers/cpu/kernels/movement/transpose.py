@@ -1,5 +1,5 @@
-"""Transposes that move the innermost axis, by squares in registers or, of a few long rows, by shuffles; the others are copies
-of rows, which loops do well."""
+"""Transposes that move the innermost axis, and the schedules that compute them: by squares in registers or, of a few long rows,
+by shuffles. The others are copies of rows, which loops do well."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from intarsia.codegen.elementwise.emitter import SUPPORTED_DTYPES
+from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
-from intarsia.graph.dims import Shape, product
+from intarsia.ep.capability import Support
+from intarsia.graph.dims import Dim, Shape, product
 from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Argument, Below, KernelCall, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule, choose
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.movement import interleave_kernel
 from intarsia.providers.cpu.kernels.movement import transpose_kernel as template
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 _LEAST_ELEMENTS = 4096
 _TABLE = 2  # axes
+_USUAL_SIZE = 128  # where sizes are not known
+_BYTES_PER_SECOND = 20e9
 _LEAST_SIDE = 12  # of a known matrix: narrower ones are mostly cut squares, and loops with constant bounds are faster
 
 
@@ -42,13 +47,9 @@ def transpose(node: Node, inference: Inference) -> Template | None:
     elements = product(x.shape)
     if how is None or (isinstance(elements, int) and elements < _LEAST_ELEMENTS):
         return None
-    few = None
-    if len(x.shape) > _TABLE or isinstance(elements, int):  # a table of open length is short more often than long
-        few = interleave_kernel.interleave(x.shape, perm, how, x.dtype.numpy.itemsize)
-    for side in (product(x.shape[axis] for axis in axes) for axes in (how.row, how.column)):
-        if few is None and isinstance(side, int) and side < _LEAST_SIDE:
-            return None
-    return Transpose(node, (node.inputs[0],), types, out, takes_epilogue=False, perm=perm, how=how, few=few)
+    made = Transpose(node, (node.inputs[0],), types, out, takes_epilogue=False, perm=perm, how=how)
+    narrow = any(isinstance(side, int) and side < _LEAST_SIDE for side in made.sides)
+    return None if narrow and (made.rows is None or made.is_dynamic_table) else made
 
 
 def _permutation(node: Node, rank: int) -> tuple[int, ...] | None:
@@ -64,28 +65,104 @@ def _permutation(node: Node, rank: int) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True)
 class Transpose(Template):
+    """`how`: the transpose by its merged axes."""
+
     perm: tuple[int, ...] = field(kw_only=True)
     how: Moved = field(kw_only=True)
-    few: interleave_kernel.Interleave | None = field(kw_only=True)
+
+    @property
+    def shape(self) -> Shape:
+        """Of the input."""
+        x = self.types[0]
+        assert x is not None and x.shape is not None
+        return x.shape
+
+    @property
+    def itemsize(self) -> int:
+        return self.output.dtype.numpy.itemsize
+
+    @property
+    def sides(self) -> tuple[Dim, Dim]:
+        """Rows and columns of the matrices that are transposed."""
+        row, column = (product(self.shape[axis] for axis in axes) for axes in (self.how.row, self.how.column))
+        return row, column
+
+    @property
+    def rows(self) -> interleave_kernel.Interleave | None:
+        """The transpose as one of a few long rows; None where it is none."""
+        return interleave_kernel.interleave(self.shape, self.perm, self.how, self.itemsize)
+
+    @property
+    def is_dynamic_table(self) -> bool:
+        """Whether it has two axes of which one is known only in a run: that is short more often than long."""
+        return len(self.shape) <= _TABLE and not isinstance(product(self.shape), int)
+
+    def step(self, text: KernelText, call: _Moving) -> Step:
+        serial = Below(product(self.shape), 2 * _LEAST_ELEMENTS)
+        return Step(text, self.reads[:1], (call.y,), call, serial=serial, label=f"transpose {list(self.perm)}")
+
+    def schedule_table(self) -> tuple[Schedule[Transpose], ...]:
+        return SCHEDULES
 
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        x = self.types[0]
-        assert x is not None and x.shape is not None
-        itemsize, source = x.dtype.numpy.itemsize, self.reads[0]
-        if self.few is not None:
-            text = interleave_kernel.kernel_text(self.few, target)
-            call: KernelCall = InterleaveCall(source, out, x.shape, self.perm, self.how, self.few)
-        else:
-            text = template.kernel_text(itemsize, target)
-            call = TransposeCall(source, out, x.shape, self.perm, self.how, target, itemsize)
-        return [
-            Step(
-                text, (source,), (out,), call,
-                serial=Below(product(x.shape), 2 * _LEAST_ELEMENTS), label=f"transpose {list(self.perm)}",
-            )
-        ]  # fmt: skip
+        request = KernelRequest(target, workspace, epilogue, tuple(operands), out)
+        return choose(self, request.env).steps(self, request)
+
+
+@dataclass(frozen=True)
+class InterleavedRows(Schedule[Transpose]):
+    """A few long rows on one side: as many vectors are mixed by shuffles."""
+
+    def applies(self, node: Transpose, env: LoweringEnv) -> Support:
+        if node.rows is None:
+            few = interleave_kernel.FEW
+            return Support.no(f"neither side of its matrices is {few[0]} to {few[-1]} long rows beside the other")
+        return Support.yes()
+
+    def cost(self, node: Transpose, env: LoweringEnv) -> float:
+        return _moved_seconds(node, 1.0)
+
+    def steps(self, node: Transpose, request: KernelRequest) -> list[Step]:
+        spec = node.rows
+        assert spec is not None, self.name
+        call = InterleaveCall(node.reads[0], request.out, node.shape, node.perm, node.how, spec)
+        return [node.step(interleave_kernel.kernel_text(spec, request.target), call)]
+
+
+@dataclass(frozen=True)
+class Squares(Schedule[Transpose]):
+    """Squares of vectors are transposed in registers."""
+
+    def applies(self, node: Transpose, env: LoweringEnv) -> Support:
+        return Support.yes()
+
+    def cost(self, node: Transpose, env: LoweringEnv) -> float:
+        square, wasted = template.square_of(node.itemsize, env.target), 1.0
+        for side in map(_usual, node.sides):
+            wasted *= -(-side // square) * square / max(side, 1)
+        return _moved_seconds(node, wasted)
+
+    def steps(self, node: Transpose, request: KernelRequest) -> list[Step]:
+        target, itemsize = request.target, node.itemsize
+        call = TransposeCall(node.reads[0], request.out, node.shape, node.perm, node.how, target, itemsize)
+        return [node.step(template.kernel_text(itemsize, target), call)]
+
+
+SCHEDULES: tuple[Schedule[Transpose], ...] = (
+    InterleavedRows("interleaved-rows"),
+    Squares("squares"),
+)  # in the order of preference; the last takes every transpose that has a kernel
+
+
+def _usual(size: Dim) -> int:
+    return size if isinstance(size, int) else max(1, size.evaluate(dict.fromkeys(size.symbols, _USUAL_SIZE)))
+
+
+def _moved_seconds(node: Transpose, times: float) -> float:
+    """Of reading and writing all elements; `times`: how much work that is, in that of copying them."""
+    return 2 * _usual(product(node.shape)) * node.itemsize * times / _BYTES_PER_SECOND
 
 
 @dataclass(frozen=True)
