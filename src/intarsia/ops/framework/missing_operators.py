@@ -157,14 +157,14 @@ def _all_nodes(graph: Graph) -> Iterator[tuple[Node, Mapping[str, int]]]:
 
 def _hint(domain: str, op_type: str, version: int, registry: Registry) -> str:
     if not version:
-        known = (domain, op_type) in registry.records
+        known = bool(registry.of(domain, op_type))
         adding = f"add onnx.helper.make_opsetid({domain!r}, VERSION) to the model's opset_import"
         return adding if known or not domain else f"{adding}, and define the operator"
     if domain in _OF_PROVIDERS:
         return "providers write such nodes when they compile: a model has the standard operator that they stand for"
     if domain == "com.microsoft.nchwc":
         return "its weights are laid out for one kind of processor: save the model with ORT_ENABLE_EXTENDED, not ORT_ENABLE_ALL"
-    records = registry.records.get((domain, op_type), ())
+    records = registry.of(domain, op_type)
     if records and records[-1].until is not None:
         return f"the operator set has it up to version {records[-1].until - 1} only"
     earliest = next(iter(records), None)

@@ -15,8 +15,9 @@ primitives (strings, sequences, data-dependent output) is a `host_op`: a functio
 
 from __future__ import annotations
 
+import importlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -152,26 +153,76 @@ class Registry:
     records: dict[tuple[str, str], list[OpRecord]] = field(default_factory=dict)
 
     def add(self, record: OpRecord) -> None:
-        entries = self.records.setdefault((record.domain, record.name), [])
-        if any(e.since == record.since for e in entries):
-            raise ValueError(f"operator {record.domain or 'ai.onnx'}::{record.name} version {record.since} is defined twice")
-        entries.append(record)
-        entries.sort(key=lambda r: r.since)
+        _add(self.records, record)
 
     def find(self, domain: str, name: str, version: int) -> OpRecord | None:
         """The record in force at opset `version` of `domain`, or None."""
         best = None
-        for record in self.records.get((domain, name), ()):
+        for record in self.of(domain, name):
             if record.since <= version:
                 best = record
         return best if best is None or best.until is None or version < best.until else None
+
+    def of(self, domain: str, name: str) -> Sequence[OpRecord]:
+        """An operator's records in ascending order of `since`; none where there is no such operator."""
+        return self.records.get((domain, name), ())
 
     def __iter__(self) -> Iterator[OpRecord]:
         for entries in self.records.values():
             yield from entries
 
 
-REGISTRY = Registry()
+class IndexedRegistry(Registry):
+    """Operators whose modules are imported when one of them is looked for; who asks for all imports all.
+
+    A first session would import a hundred modules for the ten operators of its model.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], list[OpRecord]] = {}
+        self._modules: dict[tuple[str, str], tuple[str, ...]] = {}  # that define an operator
+        self._absent: dict[str, None] = {}  # modules that were not imported yet, in their order
+
+    def index(self, families: Mapping[str, Iterable[tuple[str, str]]]) -> None:
+        """Say which operators (domain, name) each module defines."""
+        self._absent = dict.fromkeys(families)
+        for module, operators in families.items():
+            for key in operators:
+                self._modules[key] = (*self._modules.get(key, ()), module)
+
+    @property
+    def records(self) -> dict[tuple[str, str], list[OpRecord]]:  # type: ignore[override]
+        """Those of all operators, in the order of the index."""
+        if self._absent:
+            self._import(tuple(self._absent))
+            order = {key: place for place, key in enumerate(self._modules)}
+            self._found = dict(sorted(self._found.items(), key=lambda item: order.get(item[0], len(order))))
+        return self._found
+
+    def of(self, domain: str, name: str) -> Sequence[OpRecord]:
+        if self._absent:
+            self._import(self._modules.get((domain, name), ()))
+        return self._found.get((domain, name), ())
+
+    def _import(self, modules: Sequence[str]) -> None:
+        for module in modules:
+            if module in self._absent:
+                importlib.import_module(module)  # which waits for another thread that does
+                self._absent.pop(module, None)
+
+    def add(self, record: OpRecord) -> None:
+        _add(self._found, record)
+
+
+def _add(records: dict[tuple[str, str], list[OpRecord]], record: OpRecord) -> None:
+    entries = records.setdefault((record.domain, record.name), [])
+    if any(e.since == record.since for e in entries):
+        raise ValueError(f"operator {record.domain or 'ai.onnx'}::{record.name} version {record.since} is defined twice")
+    entries.append(record)
+    entries.sort(key=lambda r: r.since)
+
+
+REGISTRY = IndexedRegistry()
 
 
 def op(

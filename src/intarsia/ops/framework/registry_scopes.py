@@ -64,6 +64,11 @@ class LayeredRegistry(Registry):
         """The record in force at opset `version` of `domain`, or None."""
         return self.own.find(domain, name, version) or self.base.find(domain, name, version)
 
+    def of(self, domain: str, name: str) -> Sequence[OpRecord]:
+        own = self.own.of(domain, name)
+        kept = [r for r in self.base.of(domain, name) if all(r.since != e.since for e in own)]
+        return sorted([*kept, *own], key=lambda r: r.since)
+
     def __repr__(self) -> str:
         return f"LayeredRegistry({len(self.own.records)} own operators over {type(self.base).__name__})"
 

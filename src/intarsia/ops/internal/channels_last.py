@@ -48,7 +48,7 @@ def _register(record: OpRecord) -> None:
 WRAPPED = (conv, pooling)  # imported first: their records are what is wrapped
 
 for _name in OPERATORS:
-    for _record in list(REGISTRY.records[("", _name)]):
+    for _record in list(REGISTRY.of("", _name)):
         _register(_record)
 
 

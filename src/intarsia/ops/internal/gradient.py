@@ -88,7 +88,7 @@ def _own(record: OpRecord, what: str) -> str:
 def add_gradient_record(registry: Registry, forward: OpRecord) -> None:
     """Make the derivative of `forward` known to `registry`, once."""
     name = gradient_name(forward)
-    if any(r.since == forward.since for r in registry.records.get((DOMAIN, name), ())):
+    if any(r.since == forward.since for r in registry.of(DOMAIN, name)):
         return
     names = [p.name for p in inspect.signature(forward.function).parameters.values() if p.name in forward.input_names]
     parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None) for n in names]
