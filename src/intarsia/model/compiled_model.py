@@ -1,6 +1,6 @@
 """A compiled model: the programs of a partition and the copies between them, run in order.
 
-Values are kept per memory space in numbered slots; a slot is emptied after its last reader. Nothing of a run is kept, so
+Values are in numbered slots per memory space; a slot is emptied after its last reader. Nothing of a run is retained, so
 any number of threads may run one compiled model.
 """
 
@@ -170,15 +170,15 @@ class CompiledModel:
         return self._homes[name] if name in stay and name in self._homes else self._slots.get((name, str(HOST)))
 
     def _select(self, wanted: tuple[str, ...], stay: frozenset[str]) -> list[_Step]:
-        keep = {slot for n in wanted if (slot := self._slot_of(n, stay)) is not None}
-        needed, kept = set(keep), []
+        ends = {slot for n in wanted if (slot := self._slot_of(n, stay)) is not None}
+        needed, chosen = set(ends), []
         for step in reversed(self._steps):
             if needed.isdisjoint(step.writes):
                 continue
             frees = tuple(s for s in {*step.reads, *step.writes} if s not in needed)
-            kept.append(replace(step, frees=frees))
+            chosen.append(replace(step, frees=frees))
             needed.update(step.reads)
-        return kept[::-1]
+        return chosen[::-1]
 
     def _run_all(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
         return self.run_some(self.outputs, inputs, run)
@@ -331,14 +331,14 @@ def _divided(
     given_up: Mapping[str, str],
 ) -> Partition:  # fmt: skip
     """The partition, which all providers were told of but those that `given_up` names, which get no node."""
-    asked = [p for p in providers if p.name not in given_up]
-    if any(p.fused_operators is not None for p in asked):
+    others = [p for p in providers if p.name not in given_up]
+    if any(p.fused_operators is not None for p in others):
         from intarsia.partition.decompose import decomposed
 
-        graph = decomposed(graph, asked, failed, options.rules)
+        graph = decomposed(graph, others, failed, options.rules)
     refused = {key: why for name, why in given_up.items() for key in _keys(graph, name, range(len(graph.nodes)))}
     split = partition(graph, providers, options, {**failed, **refused})
-    for provider in asked:
+    for provider in others:
         with answering(provider, "when it was told how the model is divided"):
             provider.on_partitioned(split)
     return split
@@ -355,8 +355,8 @@ def _program(part: Part, context: CompileContext) -> Program:
         from intarsia.ep_context.format import restored
 
         return restored(part, context)
-    keeps = type(part.provider).save is not ExecutionProvider.save
-    if keeps and context.config.get("session.disable_model_compile", "0") == "1":
+    saves = type(part.provider).save is not ExecutionProvider.save
+    if saves and context.config.get("session.disable_model_compile", "0") == "1":
         raise ModelRequiresCompilation(
             f"{part.provider.name} has to compile {len(part.nodes)} nodes (first: {label(part.graph.nodes[0])!r}), and "
             "'session.disable_model_compile' is '1': give a compiled model (intarsia.ModelCompiler), or take the entry away"

@@ -1,7 +1,7 @@
 """Memory that is counted: what NumPy takes for elements while an `Account` is in force, and what an arena has.
 
-NumPy asks a handler for the memory of elements (NEP 49), which is a variable of the context: a thread's, or a task's. An
-account's handler is native code that adds what is asked for to the bytes that are held, and refuses what would be more than
+NumPy requests of a handler the memory of elements (NEP 49), which is a variable of the context: a thread's, or a task's. An
+account's handler is native code that adds what is requested to the bytes that are held, and refuses what would be more than
 the limit, before anything is taken from the system. An array remembers its handler, so what it held is subtracted when the
 last reference is gone, whichever thread that is in. Where no account is in force nothing is counted, and nothing costs time.
 """

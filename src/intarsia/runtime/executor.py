@@ -177,10 +177,10 @@ def again_function() -> int:
     return _native().again
 
 
-def open_function() -> int:
-    """The address of the C function that runs a call whose sizes are open on a feed
+def dynamic_function() -> int:
+    """The address of the C function that runs a call whose sizes are dynamic on a feed
     (`intarsia.runtime.spmd_dynamic_shapes`)."""
-    return _native().open
+    return _native().dynamic
 
 
 def empty_function() -> int:
@@ -342,7 +342,7 @@ class _Native:
     whole: int
     feed: int
     again: int
-    open: int
+    dynamic: int
     empty: int
     signals: ctypes.Array[ctypes.c_int64]
 
@@ -355,14 +355,14 @@ _asked = [0]
 
 
 def set_default_threads(count: int) -> None:
-    """How many threads the pools have that are asked for without a number from now on; 0: as many as there are cores."""
+    """How many threads the pools have that are requested without a number from now on; 0: as many as there are cores."""
     if not 0 <= count <= MAX_THREADS:
         raise InvalidArgument(f"a thread count is 0 (all cores) to {MAX_THREADS}; got {count}")
     _asked[0] = count
 
 
 def thread_count(num_threads: int = 0) -> int:
-    """The threads of a pool that is asked for with this number; 0: as many as there are cores."""
+    """The threads of a pool that is requested with this number; 0: as many as there are cores."""
     if not 0 <= num_threads <= MAX_THREADS:
         raise InvalidArgument(f"a thread count is 0 (all cores) to {MAX_THREADS}; got {num_threads}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
@@ -370,7 +370,7 @@ def thread_count(num_threads: int = 0) -> int:
 
 
 def get_pool(num_threads: int = 0, settings: PoolSettings = _DEFAULT) -> Pool:
-    """The process's pool of `num_threads` threads (0: as many as there are cores), shared by all who ask for the same."""
+    """The process's pool of `num_threads` threads (0: as many as there are cores), shared by all who request the same."""
     key = (thread_count(num_threads), settings)
     with _lock:
         if key not in _pools:

@@ -24,10 +24,10 @@ from intarsia.runtime import spmd_state as word
 from intarsia.runtime.executor import (
     Pool,
     again_function,
+    dynamic_function,
     empty_function,
     feed_function,
     lasting_words,
-    open_function,
     raise_kept,
 )
 from intarsia.runtime.interpreter import Method, Words, native_function
@@ -44,20 +44,20 @@ class Place(NamedTuple):
 
 def feed_call(
     pool: Pool, block: int, tables: tuple[np.ndarray, np.ndarray | None], inputs: Sequence[Place], outputs: Sequence[Place],
-    status: np.ndarray | None, *kept: object,
+    status: np.ndarray | None, *held: object,
 ) -> FeedCall | None:  # fmt: skip
     """A function that takes a dict with exactly these inputs, runs the call whose words are at the address `block` and returns
     a list of new arrays, or None where it did nothing: the feed is another one, the function is at work in another thread,
     workers are missing, or a word of `status` was set (they are 0 again).
 
     None where this interpreter's objects are not known. `tables`: the call's, and another for a time when workers sleep.
-    `kept`: what has to live as long as the function.
+    `held`: what has to live as long as the function.
     """
     if interpreter.functions() is None:
         return None
     places = [*inputs, *outputs]
     shapes = [np.array(place.shape, np.int64) for place in places]
-    words = _words(word.FEED_ROWS + word.ROW_WORDS * len(places), pool, places, shapes, tables, status, *kept)
+    words = _words(word.FEED_ROWS + word.ROW_WORDS * len(places), pool, places, shapes, tables, status, *held)
     _set_call(words, block, tables, status)
     _set_feed(words, len(inputs), len(outputs))
     rows = words[word.FEED_ROWS :].reshape(len(places), word.ROW_WORDS)
@@ -68,8 +68,8 @@ def feed_call(
     return found
 
 
-class OpenPlace(NamedTuple):
-    """An input or output whose sizes are open.
+class DynamicPlace(NamedTuple):
+    """An input or output whose sizes are dynamic.
 
     Attributes:
         external: which of the call's externals it is; -1: nothing reads it.
@@ -83,8 +83,8 @@ class OpenPlace(NamedTuple):
     kind: int
 
 
-class OpenCall:
-    """A call whose sizes are open. A derived class says what a run is.
+class DynamicFeedCall:
+    """A call whose sizes are dynamic. A derived class says what a run is.
 
     Args:
         ranks: of the shapes that inputs have.
@@ -94,7 +94,9 @@ class OpenCall:
         call: the function, as that of `feed_call`.
     """
 
-    def __init__(self, pool: Pool, ranks: Sequence[int], inputs: Sequence[OpenPlace], outputs: Sequence[OpenPlace]) -> None:
+    def __init__(
+        self, pool: Pool, ranks: Sequence[int], inputs: Sequence[DynamicPlace], outputs: Sequence[DynamicPlace]
+    ) -> None:
         places = [*inputs, *outputs]
         self.sizes = np.zeros(sum(ranks), np.int64)
         addresses = np.zeros(len(inputs) + 1, np.int64)
@@ -144,7 +146,7 @@ class OpenCall:
             fields[word.FEED_CHECKED] = 0 if status is None else len(status)
 
     def set_series(self, rows: np.ndarray | None, settle: int = 0, settling: int = 0) -> None:
-        """Say what runs follow for which neither `begin` nor `end` is asked, if they come in this order: int64 rows, each the
+        """Say what runs follow for which neither `begin` nor `end` is called, if they come in this order: int64 rows, each the
         address of a binding, the address of what `begin` would return, and sizes. `settle`, `settling`: the function that makes
         the state ready for a binding, and its arguments, the first of which is that."""
         fields, count = self._fields, 0 if rows is None else len(rows)
@@ -172,7 +174,7 @@ class OpenCall:
 
 def again_call(
     pool: Pool, block: int, tables: tuple[np.ndarray, np.ndarray | None], status: np.ndarray | None, lock: threading.Lock,
-    *kept: object,
+    *held: object,
 ) -> AgainCall | None:  # fmt: skip
     """A function that runs the call on the memory that its words are set to and returns True, holding `lock`, or None where it
     did nothing: another thread has the lock, workers are missing, or a word of `status` was set (they are 0 again). What it
@@ -180,7 +182,7 @@ def again_call(
     if interpreter.functions() is None:
         return None
     take, arguments, give_back = lock.acquire, (False,), lock.release
-    words = _words(word.AGAIN_WORDS, pool, take, arguments, give_back, tables, status, *kept)
+    words = _words(word.AGAIN_WORDS, pool, take, arguments, give_back, tables, status, *held)
     _set_call(words, block, tables, status)
     words[word.AGAIN_TAKE], words[word.AGAIN_ARGUMENTS], words[word.AGAIN_GIVE_BACK] = id(take), id(arguments), id(give_back)
     words[word.AGAIN_TRUE] = id(True)
@@ -192,11 +194,11 @@ def lend(most_kept: int) -> tuple[Lend, np.ndarray] | None:
     """`ResultMemory.lender`."""
     if interpreter.functions() is None:
         return None
-    kept = lasting_words(word.LEASE_WORDS)  # blocks that are still used refer to it
-    kept[word.LEASE_MOST], kept[word.LEASE_API] = most_kept, _api()
+    leases = lasting_words(word.LEASE_WORDS)  # blocks that are still used refer to it
+    leases[word.LEASE_MOST], leases[word.LEASE_API] = most_kept, _api()
     words = _words(word.FEED_ROWS, None)
-    words[word.FEED_LEASES], words[word.FEED_ARRAY_TYPE] = kept.ctypes.data, id(np.ndarray)
-    return native_function(words, _empty_method()), kept
+    words[word.FEED_LEASES], words[word.FEED_ARRAY_TYPE] = leases.ctypes.data, id(np.ndarray)
+    return native_function(words, _empty_method()), leases
 
 
 ResultMemory.lender = staticmethod(lend)
@@ -208,10 +210,10 @@ def _api() -> int:
     return int(found.ctypes.data)
 
 
-def _words(count: int, pool: Pool | None, *kept: object) -> Words:
+def _words(count: int, pool: Pool | None, *held: object) -> Words:
     """`count` words, of which those are set that all calls have."""
     words = np.zeros(count, np.int64).view(Words)
-    words.kept = (pool, *kept)
+    words.held = (pool, *held)
     words[word.FEED_POOL] = 0 if pool is None else pool.address
     words[word.FEED_API], words[word.FEED_NONE] = _api(), id(None)
     words[word.FEED_TOOK] = word.BRIEF  # not known yet
@@ -233,7 +235,7 @@ def _set_feed(words: Words, inputs: int, outputs: int) -> None:
     """What a call needs that takes a feed."""
     held, leases = np.zeros(inputs + 1, np.int64), memory.words
     assert leases is not None
-    words.kept = (*words.kept, held)
+    words.held = (*words.held, held)
     words[word.FEED_INPUTS], words[word.FEED_OUTPUTS], words[word.FEED_HELD] = inputs, outputs, held.ctypes.data
     words[word.FEED_ARRAY_TYPE], words[word.FEED_DICT_TYPE] = id(np.ndarray), id(dict)
     words[word.FEED_HOLDER], words[word.FEED_LEASES] = holders.WORDS.ctypes.data, leases.ctypes.data
@@ -251,7 +253,7 @@ def _again_method() -> Method:
 
 @functools.cache
 def _open_method() -> Method:
-    return Method.of("run_open", open_function(), "The outputs of a feed whose sizes are open, or None.")
+    return Method.of("run_dynamic", dynamic_function(), "The outputs of a feed whose sizes are dynamic, or None.")
 
 
 @functools.cache

@@ -28,9 +28,9 @@ _FUNCTIONS = (
 
 
 class Words(np.ndarray):
-    """The words of one call; `kept` are the objects whose addresses they hold."""
+    """The words of one call; `held` are the objects whose addresses they have."""
 
-    kept: tuple[object, ...]
+    held: tuple[object, ...]
 
 
 class Method(ctypes.Structure):

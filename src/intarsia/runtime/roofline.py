@@ -1,8 +1,8 @@
 """What this machine can do at most: multiply-adds on numbers in registers, and bytes read from memory.
 
-Steps in float16 or bfloat16 (`session.arithmetic`) are compared with what their instructions can do, measured where asked for.
+Steps in float16 or bfloat16 (`session.arithmetic`) are compared with what their instructions can do, measured where requested.
 
-Measured once for a number of threads and kept in the cache; the highest value ever seen is kept, since noise only lowers it.
+Measured once for a number of threads and cached; the highest value ever seen stays, since noise only lowers it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Roofline:
         return max(flop / self.less.get(kind, self.gflop_per_s), nbytes / self.gbyte_per_s) / 1e9
 
 
-_FIELDS = tuple(field.name for field in fields(Roofline))  # of what is kept: versions with others do not read it
+_FIELDS = tuple(field.name for field in fields(Roofline))  # of what is cached: versions with others do not read it
 
 
 def roofline(threads: int = 0, *, again: bool = False, less: Iterable[str] = ()) -> Roofline:
@@ -68,8 +68,8 @@ def roofline(threads: int = 0, *, again: bool = False, less: Iterable[str] = ())
     """
     count = get_pool(threads).num_threads
     cache, key = get_cache(), f"roofline-{content_key(*(surroundings()[n] for n in _DEPENDS), *_FIELDS, str(count))}"
-    kept = cache.get(key)
-    before = Roofline(**json.loads(kept)) if kept is not None else None
+    cached = cache.get(key)
+    before = Roofline(**json.loads(cached)) if cached is not None else None
     wanted = [name for name in less if name in _units(Target.host())]
     if before is not None and not again and before.less.keys() >= set(wanted):
         return replace(before, less={name: before.less[name] for name in wanted})

@@ -1,4 +1,4 @@
-"""A run from a dict of arrays to a list of arrays where sizes are open, as LLVM IR text.
+"""A run from a dict of arrays to a list of arrays where sizes are dynamic, as LLVM IR text.
 
 `open` is a C function as `spmd_feed`'s `feed` is, for a program whose sizes change from run to run. It looks at inputs, notes
 their sizes and addresses, and asks a function of Python what the run is: that finds what these sizes were bound to, takes a

@@ -27,10 +27,10 @@ SPREAD = 8  # pools of at most so many threads keep workers off the core of who 
 FLAGS = ASLEEP + MAX_THREADS  # a line per eight threads: the number of the phase in which each share was claimed last
 COUNTS = FLAGS + 8  # in the same lines: how many shares of the eight were finished, in all phases
 
-FUNCTIONS = ("run", "worker", "spin", "halt", "sliced", "signal words", "whole", "feed", "again", "open", "empty")
+FUNCTIONS = ("run", "worker", "spin", "halt", "sliced", "signal words", "whole", "feed", "again", "dynamic", "empty")
 OK, TERMINATED, WORKERS_MISSING, INTERRUPTED = range(4)  # what `run` returns
 
-# Words of a call (`executor.CallBlock`) that are used by name: what the caller sets, then what native code keeps there.
+# Words of a call (`executor.CallBlock`) that are used by name: what the caller sets, then what native code notes there.
 CALL_EXTERNALS, CALL_FLAG, CALL_MODE = executor_abi.EXTERNALS, executor_abi.FLAG, executor_abi.MODE
 CALL_STOPPED = 8  # not 0 once threads leave the table in the middle of a sliced step
 CALL_SIGNALS = 9  # 1 in a run that answers signals
@@ -56,9 +56,9 @@ OBJECT_TYPE, ARRAY_DATA, ARRAY_ND, ARRAY_DIMS, ARRAY_DESCR, ARRAY_FLAGS = 8, 16,
 # objects that hold an array (`holders.WORDS`), how many nanoseconds the last run took, and the memory of large results; then a
 # row for each input and each output: its name (of inputs), element type, rank, sizes, where its address goes, bytes (of
 # outputs). Of a call on the same memory again: in the place of rows what takes a lock, the arguments of that, what gives it
-# back, and True. Of a call whose sizes are open: what is asked before and after a run, what the run returned, room for the
+# back, and True. Of a call whose sizes are dynamic: what is called before and after a run, what the run returned, room for the
 # addresses of inputs, whether the sizes that are noted are those of the last run and whether those of the feed at hand are the
-# same, and the shapes of results, or 0 where nothing is asked for the same sizes. Then, of sizes that are likely to come one
+# same, and the shapes of results, or 0 where nothing is called for the same sizes. Then, of sizes that are likely to come one
 # after the other, the address of the next row (0: none) and of the last, where the sizes at hand are noted and how many
 # numbers they are, and address and arguments of the function that settles a state; a row is the address of a binding, the
 # shapes of its results, and its sizes. In the call's rows a number of the call's externals is in the place of an address (-1:
@@ -78,16 +78,16 @@ API_GET_ITEM, API_SIZE, API_INCREF, API_DECREF, API_CLEAR, API_RELEASE_GIL, API_
 API_NEW_LIST, API_SET_ITEM, API_CALL, API_TUPLE_ITEM, API_TUPLE_SIZE, API_AS_SIZE, API_FROM_SIZE = range(7, 14)
 API_NEW_CAPSULE, API_MALLOC, API_FREE, API_NEW_ARRAY, API_SET_BASE = range(14, 19)
 
-# Words of the memory of large results: bytes that are kept and at most, the number of the block that came back last, the
+# Words of the memory of large results: bytes that are retained and at most, the number of the block that came back last, the
 # functions above; then of each kind of block the one that came back last, and first. Words of a block, before its elements:
-# what was allocated, its kind (-1: it is not kept), its memory, bytes that were written at most, its number when it came back,
-# and the one that came back before and after it.
+# what was allocated, its kind (-1: it is not retained), its memory, bytes that were written at most, its number when it came
+# back, and the one that came back before and after it.
 LEASE_KEPT, LEASE_MOST, LEASE_NUMBER, LEASE_API, LEASE_LISTS = range(5)
-LEAST_ROOM, MOST_ROOM = 18, 27  # as powers of two, the smallest block and the largest that is kept
+LEAST_ROOM, MOST_ROOM = 18, 27  # as powers of two, the smallest block and the largest that is retained
 MOST_ROOMY = 25  # up to this one blocks are powers of two, beyond there are eight sizes to each
 LEASE_KINDS = MOST_ROOMY - LEAST_ROOM + 1 + 8 * (MOST_ROOM - MOST_ROOMY)
 LEASE_WORDS = LEASE_LISTS + 2 * LEASE_KINDS
-MOST_IDLE = 512  # blocks that come back while another is kept that nobody wants
+MOST_IDLE = 512  # blocks that come back while another is retained that nobody wants
 IDLE_LOOK = 63  # the number of a block that comes back has none of these bits: then those that are idle are looked for
 BLOCK_RAW, BLOCK_KIND, BLOCK_MEMORY, BLOCK_WRITTEN, BLOCK_NUMBER, BLOCK_OLDER, BLOCK_NEWER, BLOCK_WORDS = range(8)
 MOST_AXES = 64

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from intarsia.options.session_options import RunOptions
     from intarsia.session.local_engine import LocalEngine
 
-_KEPT_TAPS = 8  # models with taps that a session keeps
+_MOST_TAPPED = 8  # models with taps that a session retains
 
 
 class Inspection:
@@ -69,7 +69,7 @@ class Inspection:
         key = ("taps", *given, "", *names)
 
         def opened() -> Graph:
-            for old in [k for k in engine.variants if k[0] == "taps"][: -_KEPT_TAPS or None]:
+            for old in [k for k in engine.variants if k[0] == "taps"][: -_MOST_TAPPED or None]:
                 del engine.variants[old]
             graph = engine.graph()
             return with_taps(load_and_optimize.with_inputs(graph, given) if given else graph, names)
@@ -91,5 +91,5 @@ class Inspection:
             found = first_nonfinite(self._engine.graph(), feed, lambda names: self.tapped(feed, names).taps)
             if found is not None and self._engine.guard == "error":
                 raise Fail(f"an output is not finite: {found}")
-            told = found or "it is once intermediate values are kept"
+            told = found or "it is once intermediate values are outputs"
             self._engine.log_of(options).warning("an output is not finite: %s", told)

@@ -90,7 +90,7 @@ def _log_run(engine: LocalEngine, wanted: Sequence[str], inputs: Sequence[Any], 
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raises WrongType where outputs are not asked for by names."""
+    """Raises WrongType where outputs are not requested by names."""
     if isinstance(names, str):
         raise WrongType(f"output_names: expected a list of names, got {names!r}; write [{names!r}]")
     for name in names:

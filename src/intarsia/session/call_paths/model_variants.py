@@ -66,7 +66,9 @@ def variant(engine: LocalEngine, key: tuple[str, ...], opened: Callable[[], Grap
         return variants[key]
 
 
-def apart(engine: LocalEngine, model: Runnable, inputs: Sequence[Any], error: BranchApart | SizesApart) -> CompiledModel | None:
+def other_variant(
+    engine: LocalEngine, model: Runnable, inputs: Sequence[Any], error: BranchApart | SizesApart
+) -> CompiledModel | None:  # fmt: skip
     """The variant that runs what `model`, one of the engine's, could not; None where it is that already."""
     if isinstance(error, BranchApart):
         return _branches_apart(engine, model)

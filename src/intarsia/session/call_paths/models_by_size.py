@@ -43,7 +43,7 @@ def _branches(engine: LocalEngine) -> SizeBranches:
 
     def made(path: str, opened: Callable[[], Graph]) -> CompiledModel:
         engine = owner()
-        assert engine is not None  # it asks for the model of a run
+        assert engine is not None  # it looks for the model of a run
         return variant(engine, ("sizes", path), opened)[0]
 
     return SizeBranches(graph, model, operators, made)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def other_model(engine: LocalEngine, model: Runnable, inputs: list[Any], error: Exception) -> Runnable:
     """As `LocalEngine.other_model`."""
     if isinstance(error, BranchApart | SizesApart):
-        from intarsia.session.call_paths.model_variants import apart
+        from intarsia.session.call_paths.model_variants import other_variant
 
-        found = apart(engine, model, inputs, error)
+        found = other_variant(engine, model, inputs, error)
         if found is not None:
             return found
     if isinstance(error, IntarsiaError | MemoryError):

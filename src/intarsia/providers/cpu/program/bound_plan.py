@@ -14,7 +14,7 @@ from intarsia.graph.dims import symbols_of
 from intarsia.plan.bound_segment import BoundSegment
 from intarsia.plan.result_pool import copied
 from intarsia.providers.cpu.executable import Executable, Unit
-from intarsia.providers.cpu.program.calls.call_list import Line, line_of, view_shape
+from intarsia.providers.cpu.program.calls.call_list import CallList, call_list_of, view_shape
 
 if TYPE_CHECKING:
     from intarsia.ep.program import FeedCall, RunContext
@@ -34,7 +34,7 @@ class Plan:
         picks: which of the program's inputs that segment takes, in its order; None: all, as they come.
         made: which of that segment's results each output is; None where one is something else, or a copy.
         reshaped: whether one of them has another shape than the result.
-        feed: the function of a feed that does the same, or None; once a session asked for it.
+        feed: the function of a feed that does the same, or None; once a session has looked for it.
     """
 
     single: BoundSegment | None = None
@@ -108,8 +108,9 @@ class ArrangedPlan(Plan):
         self.reshaped = any(source.shape is not None for source in sources)
 
     def run(self, program: CpuProgram, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
-        single, picks = self.single, self.picks
+        single = self.single
         if single is not None:
+            picks = self.picks
             results = program.run_segment(single, inputs if picks is None else [inputs[i] for i in picks], run)
         elif run is not None:
             run.check()
@@ -167,15 +168,15 @@ class NamedPlan(Plan):
 class CallListPlan(Plan):
     """Bound segments and functions of host operators, one after another."""
 
-    def __init__(self, env: dict[str, int], units: _Units, line: Line) -> None:
+    def __init__(self, env: dict[str, int], units: _Units, calls: CallList) -> None:
         super().__init__(env, units)
-        self.line = line
+        self.calls = calls
 
     def run(self, program: CpuProgram, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
-        return self.line.run(inputs, program.run_segment, run, program.inner)
+        return self.calls.run(inputs, program.run_segment, run, program.inner)
 
     def again(self, units: _Units, env: dict[str, int], executable: Executable, shapes: Sequence[_Shape]) -> Plan:
-        return CallListPlan(env, units, self.line.again(units, env))
+        return CallListPlan(env, units, self.calls.again(units, env))
 
 
 def plan_of(program: CpuProgram, env: dict[str, int], units: _Units, inputs: Sequence[Any]) -> Plan | None:
@@ -190,8 +191,8 @@ def plan_of(program: CpuProgram, env: dict[str, int], units: _Units, inputs: Seq
             return plan
     if program.context.on_step is not None:
         return None
-    line = line_of(executable, units, env, program.functions())
-    return None if line is None else CallListPlan(env, units, line)
+    calls = call_list_of(executable, units, env, program.functions())
+    return None if calls is None else CallListPlan(env, units, calls)
 
 
 def _native_plan(

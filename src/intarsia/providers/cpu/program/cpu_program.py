@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from intarsia.providers.cpu.program.loops.sequence_map import MappedBody
     from intarsia.providers.cpu.program.loops.subgraph_programs import Recent
 
-PLAN_LIMIT = 64  # input shapes whose plans are kept
+PLAN_LIMIT = 64  # input shapes whose plans are retained
 _LARGER = 4  # of a batch that was looked at: by which part of it others may be larger to go like it
 ORDERED_THREADS = 4  # for which parts of a batch are chosen where results must not depend on the number of threads
 
@@ -86,7 +86,7 @@ class CpuProgram(Program):
         self._plans: OrderedDict[tuple[object, ...], Plan] = OrderedDict()
         self._first: Plan | None = None  # of plans whose inputs are all arrays
         self._ahead = Ahead()
-        self._open: tuple[FeedCall | None] | None = None  # once a session asked for it
+        self._dynamic_call: tuple[FeedCall | None] | None = None  # once a session has looked for it
         # By segment and rows, bytes of the arena of the last one that has no parts.
         self._whole: dict[tuple[int, int], int] = {}
         self._lock = fork_safety.lock()
@@ -162,7 +162,7 @@ class CpuProgram(Program):
         return CpuProgram(self.executable.fresh(), self._addresses, context, self.target)
 
     def keep_bindings(self, key: str) -> None:
-        """Begin with bindings that earlier processes kept under `key`, and keep one of each segment."""
+        """Begin with bindings that earlier processes cached under `key`, and cache one of each segment."""
         segments = [segment for executable in self.executable.nested() for segment in executable.segments()]
         for number, segment in enumerate(segments):
             segment.kept = Kept(f"{key}-{number}")
@@ -247,11 +247,11 @@ class CpuProgram(Program):
         plan = None if self._sized_inputs else self._first
         if plan is None:
             return None
-        if self._open is None:
-            from intarsia.providers.cpu.program.calls.dynamic_fast_call import open_call_of
+        if self._dynamic_call is None:
+            from intarsia.providers.cpu.program.calls.dynamic_fast_call import dynamic_call_of
 
-            self._open = (open_call_of(self, plan),)
-        return self._open[0]
+            self._dynamic_call = (dynamic_call_of(self, plan),)
+        return self._dynamic_call[0]
 
     def known_plan(self, shapes: tuple[tuple[int, ...], ...]) -> Plan | None:
         """The plan for inputs of these shapes, if it was made before, or ahead."""
@@ -375,7 +375,7 @@ class CpuProgram(Program):
         return plan
 
     def _keep(self, plans: Mapping[tuple[object, ...], Plan]) -> None:
-        """Keep plans for later runs, instead of those that were used longest ago where they are too many."""
+        """Retain plans for later runs, instead of those that were used longest ago where they are too many."""
         with self._lock:
             self._plans.update(plans)
             while len(self._plans) > PLAN_LIMIT:
@@ -493,7 +493,7 @@ class CpuProgram(Program):
     def trim(self) -> int:
         with self._lock:
             plans = (*self._plans.values(), *self._ahead.plans.values())
-        self._open = None
+        self._dynamic_call = None
         for plan in plans:
             plan.feed = None
         units = [unit for plan in plans for unit in plan.units]

@@ -82,7 +82,7 @@ class Output(NamedTuple):
     view: View | None
 
 
-class Line:
+class CallList:
     """Calls one after the other. Values are the inputs, then constants (`behind`), then what the calls write."""
 
     def __init__(self, calls: Sequence[Call], outputs: Sequence[Output], behind: Sequence[Any]) -> None:
@@ -93,9 +93,9 @@ class Line:
         self.alone = None if self.moved else self._only_function()
         self.made = not self.moved and self._all_made()
 
-    def again(self, units: Sequence[BoundSegment | Unit], env: Mapping[str, int]) -> Line:
+    def again(self, units: Sequence[BoundSegment | Unit], env: Mapping[str, int]) -> CallList:
         """The same for other sizes, to which the units are bound."""
-        made = object.__new__(Line)
+        made = object.__new__(CallList)
         vars(made).update(vars(self))
         made.calls = tuple(
             [
@@ -157,11 +157,11 @@ class Line:
         return id(value) not in self.taken
 
 
-def line_of(
+def call_list_of(
     executable: Executable, units: Sequence[BoundSegment | Unit], env: Mapping[str, int], functions: Mapping[int, Evaluate]
-) -> Line | None:
-    """A program as a line; None where a unit is neither a bound segment nor one of `functions` (by the step's id), or sizes
-    that shapes are made of, or that must be compared, are known only in a run."""
+) -> CallList | None:
+    """A program as a call list; None where a unit is neither a bound segment nor one of `functions` (by the step's id), or
+    sizes that shapes are made of, or that must be compared, are known only in a run."""
     if executable.late():
         return None
     places: dict[str, int] = {v.name: i for i, v in enumerate(executable.inputs)}
@@ -197,7 +197,7 @@ def line_of(
         outputs = [Output(place(r.buffer), r.shared, view(name, r.view)) for name, r in results]
     except (KeyError, ValueError, ZeroDivisionError):
         return None
-    return Line(calls, outputs, behind)
+    return CallList(calls, outputs, behind)
 
 
 def _operands(executable: Executable, segment: Segment, env: Mapping[str, int]) -> tuple[tuple[int, Operand], ...]:

@@ -1,5 +1,5 @@
-"""Programs some of whose sizes only a run knows, as calls over numbered values: as `line`, with segments that are bound when
-they are reached, loops, and branches."""
+"""Programs some of whose sizes only a run knows, as calls over numbered values: as `call_list`, with segments that are bound
+when they are reached, loops, and branches."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from intarsia.plan.size_constraints import check_known
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit, learn
 from intarsia.providers.cpu.program.boundary_checks import Wanted, wanted
 from intarsia.providers.cpu.program.calls.call_list import view_shape
-from intarsia.providers.cpu.program.calls.host_steps import apart
+from intarsia.providers.cpu.program.calls.host_steps import step_function
 
 if TYPE_CHECKING:
     from intarsia.ep.provider import RunContext
     from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
-Apart = Callable[[Sequence[Any], "RunContext | None"], Sequence[Any]]
+StepFunction = Callable[[Sequence[Any], "RunContext | None"], Sequence[Any]]
 """A host operator, loop or branch: what it makes of its operands and of what its bodies capture."""
 
 
@@ -33,14 +33,14 @@ class Learned(NamedTuple):
     entries: tuple[tuple[str, int], ...]
 
 
-class SizedCall(NamedTuple):
+class DynamicCall(NamedTuple):
     """One unit: a segment that is bound, one that is bound in the run, or neither; the numbers of what it reads and writes;
     which operands are read under another shape, or come from host operators; what its results say of sizes; which symbols a
     segment's sizes follow from besides those that the program's inputs give."""
 
     bound: BoundSegment | None
     segment: Segment | None
-    apart: Apart | None
+    function: StepFunction | None
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     views: tuple[tuple[int, str, Shape], ...]
@@ -49,7 +49,7 @@ class SizedCall(NamedTuple):
     symbols: tuple[str, ...]
 
 
-class SizedLine:
+class DynamicCallList:
     """Calls one after the other. Values are the inputs, then constants (`behind`), then what the calls write."""
 
     def __init__(self, program: CpuProgram, units: Sequence[BoundSegment | Unit], env: Mapping[str, int]) -> None:
@@ -65,13 +65,13 @@ class SizedLine:
         self.places = [place for place, *_ in outputs]
         self.changed = [(i, *output) for i, output in enumerate(outputs) if output[1] or output[2] is not None]
 
-    def again(self, units: Sequence[BoundSegment | Unit], env: Mapping[str, int]) -> SizedLine:
+    def again(self, units: Sequence[BoundSegment | Unit], env: Mapping[str, int]) -> DynamicCallList:
         """The same for other sizes, to which the units are bound."""
-        made = object.__new__(SizedLine)
+        made = object.__new__(DynamicCallList)
         vars(made).update(vars(self))
         made.env = env
         made.calls = [
-            SizedCall(unit, *call[1:]) if isinstance(unit, BoundSegment) else call
+            DynamicCall(unit, *call[1:]) if isinstance(unit, BoundSegment) else call
             for call, unit in zip(self.calls, units, strict=True)
         ]
         return made
@@ -83,7 +83,7 @@ class SizedLine:
             self.behind.append(executable.constants.get(name))
         return self._places[name]
 
-    def _call(self, unit: BoundSegment | Unit, executable: Executable) -> SizedCall:
+    def _call(self, unit: BoundSegment | Unit, executable: Executable) -> DynamicCall:
         symbols = tuple(self.symbols)
         if isinstance(unit, (HostStep, LoopStep)):
             reads = tuple(map(self._place, unit.reads))
@@ -91,14 +91,13 @@ class SizedLine:
             views = tuple((i, n, v) for i, (n, v) in enumerate(zip(names, unit.views, strict=True)) if v is not None)
             written = [name or f"{unit.node.outputs}[{i}]" for i, name in enumerate(unit.node.outputs)]
             writes = tuple(map(self._place, written))
-            return SizedCall(
-                None, None, apart(self.program, unit), reads, writes, views, (), self._learned(written, executable), symbols
-            )
+            function, learned = step_function(self.program, unit), self._learned(written, executable)
+            return DynamicCall(None, None, function, reads, writes, views, (), learned, symbols)
         bound, segment = (unit, None) if isinstance(unit, BoundSegment) else (None, unit)
         form = unit.segment if isinstance(unit, BoundSegment) else unit
         reads, writes = tuple(map(self._place, form.inputs)), tuple(map(self._place, form.outputs))
-        asked = wanted(executable, form)
-        return SizedCall(bound, segment, None, reads, writes, (), asked, self._learned(form.outputs, executable), symbols)
+        checked = wanted(executable, form)
+        return DynamicCall(bound, segment, None, reads, writes, (), checked, self._learned(form.outputs, executable), symbols)
 
     def _learned(self, names: Sequence[str], executable: Executable) -> tuple[Learned, ...]:
         found = tuple(Learned(self._places[n], tuple(executable.learned[n])) for n in names if n in executable.learned)
@@ -110,7 +109,7 @@ class SizedLine:
         program, env = self.program, dict(self.env)
         values = [*inputs, *self.behind]
         threads = program.pool.num_threads
-        for bound, segment, function, reads, writes, views, asked, learned, symbols in self.calls:
+        for bound, segment, function, reads, writes, views, checked, learned, symbols in self.calls:
             if run is not None:
                 run.check()
             given = [values[i] for i in reads]
@@ -120,7 +119,7 @@ class SizedLine:
             if function is not None:
                 made = function(given, run)
             else:
-                for one in asked:
+                for one in checked:
                     given[one.place] = one.of(given[one.place], env)
                 if segment is not None:
                     bound = segment.bind_again(env, threads, (self, *[env.get(s) for s in symbols]))

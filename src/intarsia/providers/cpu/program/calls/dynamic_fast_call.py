@@ -19,7 +19,7 @@ from intarsia.plan.bound_segment import BoundSegment
 from intarsia.providers.cpu.program.calls.fast_call import is_short, results_of
 from intarsia.providers.cpu.program.calls.speculative_binding import FIRST, MOST, fitting, moved, step_between
 from intarsia.runtime import interpreter
-from intarsia.runtime.feed_call import OpenCall, OpenPlace
+from intarsia.runtime.feed_call import DynamicFeedCall, DynamicPlace
 
 if TYPE_CHECKING:
     from intarsia.plan.state import State
@@ -32,7 +32,7 @@ _REPEATS = (2, 3)  # runs of the same sizes after which a session may find out t
 Results = Sequence[tuple[tuple[int, ...], np.dtype]]
 
 
-def open_call_of(program: CpuProgram, plan: Plan) -> FeedCall | None:
+def dynamic_call_of(program: CpuProgram, plan: Plan) -> FeedCall | None:
     """The function for inputs of sizes that plans are there for, of which `plan` is one; None where runs are more than a call
     of one segment, or ranks are not known."""
     bound, kinds = plan.single, [value.type for value in program.executable.inputs]
@@ -45,13 +45,13 @@ def open_call_of(program: CpuProgram, plan: Plan) -> FeedCall | None:
     found = results_of(plan, bound)
     if found is None or any(dtype.hasobject for _, dtype in bound.outputs):
         return None
-    return OpenFeed(program, plan, [i for i, _ in found]).call
+    return DynamicFeed(program, plan, [i for i, _ in found]).call
 
 
-class OpenFeed(OpenCall):
+class DynamicFeed(DynamicFeedCall):
     """Runs of a program whose plans are all one segment, with results in the same places. The session's reader, or symbols of
-    the model, said of their sizes that they fit. The state of the last run is kept for the next one, where the session keeps
-    memory between runs."""
+    the model, said of their sizes that they fit. The state of the last run is retained for the next one, where the session
+    retains memory between runs."""
 
     def __init__(self, program: CpuProgram, plan: Plan, results: Sequence[int]) -> None:
         bound = plan.single
@@ -66,17 +66,17 @@ class OpenFeed(OpenCall):
             if shape not in self._shapes:
                 self._shapes.append(shape)
             kind = self._shapes.index(shape)
-            inputs.append(OpenPlace(value.name, value.type.dtype.numpy, len(shape), slots.get(value.name, -1), kind))
+            inputs.append(DynamicPlace(value.name, value.type.dtype.numpy, len(shape), slots.get(value.name, -1), kind))
         ranks = [len(shape) for shape in self._shapes]
         self._spans = [slice(end - rank, end) for rank, end in zip(ranks, accumulate(ranks), strict=True)]
         self._kinds = [place.kind for place in inputs]
         made = [(i, bound.outputs[i], slots[bound.segment.outputs[i]]) for i in results]
-        outputs = [OpenPlace("", dtype, len(shape), slot, i) for i, (shape, dtype), slot in made]
+        outputs = [DynamicPlace("", dtype, len(shape), slot, i) for i, (shape, dtype), slot in made]
         super().__init__(program.pool, ranks, inputs, outputs)
         self._program, self._plan, self._bound, self._repeats = program, plan, bound, 0
         self._state: State | None = None
         arena = bound.segment.arena
-        self._keeps = arena.keep and not arena.limit
+        self._retains = arena.keep and not arena.limit
         self._env: dict[str, int] = {}  # of the last run, and of the one before: not known yet
         self._before = self._env
         self._found: list[Rebinding] = []  # of the series that native code follows, with their sizes
@@ -95,7 +95,7 @@ class OpenFeed(OpenCall):
                 return None
             return self._started(state, self._bound)
         self._found, self._envs = [], []
-        plan_found = self._program.known_plan(self._asked())
+        plan_found = self._program.known_plan(self._shapes_at_hand())
         if plan_found is not None:
             bound = plan_found.single
             if bound is None or bound.parted:
@@ -138,14 +138,14 @@ class OpenFeed(OpenCall):
         return state
 
     def _refused(self, state: State | None) -> None:
-        """The run goes another way, by the state that was kept for it."""
+        """The run goes another way, by the state that was retained for it."""
         if state is not None:
             self._bound.release(state)
-        self._other = self._asked()
+        self._other = self._shapes_at_hand()
 
     def _stays(self, state: State) -> bool:
-        """Whether the state may be kept, and used without a look at it."""
-        return self._keeps and state.sized is None and not state.windows
+        """Whether the state may be retained, and used without a look at it."""
+        return self._retains and state.sized is None and not state.windows
 
     def _started(self, state: State | None, bound: BoundSegment) -> Results:
         if state is not None and self._bound._free is not bound._free:
@@ -157,7 +157,7 @@ class OpenFeed(OpenCall):
         self.set_call(state.block_address, state.status if bound.checked else None, bound.outputs if stays else None)
         return bound.outputs
 
-    def _asked(self) -> tuple[tuple[int, ...], ...]:
+    def _shapes_at_hand(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the feed at hand."""
         sizes = self.sizes.tolist()
         shapes = [tuple(sizes[span]) for span in self._spans]
@@ -169,7 +169,7 @@ class OpenFeed(OpenCall):
         """Bindings for the sizes at hand and those further on, where these are as far apart as the last ones."""
         program, step = self._program, step_between(self._before, self._env)
         segment, threads = self._bound.segment, program.pool.num_threads
-        if step is None or not self._keeps or segment.sized is not None:
+        if step is None or not self._retains or segment.sized is not None:
             return []
         first = moved(self._env, step, 1)
         if not np.array_equal(self._rows([first])[0], self.sizes):

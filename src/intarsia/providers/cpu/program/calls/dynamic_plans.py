@@ -15,8 +15,8 @@ from intarsia.plan.size_constraints import check_known
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep, Unit
 from intarsia.providers.cpu.program.bound_plan import Plan, collected
 from intarsia.providers.cpu.program.boundary_checks import wanted
-from intarsia.providers.cpu.program.calls.dynamic_call_list import SizedLine
-from intarsia.providers.cpu.program.calls.host_steps import run_apart_timed
+from intarsia.providers.cpu.program.calls.dynamic_call_list import DynamicCallList
+from intarsia.providers.cpu.program.calls.host_steps import run_step_timed
 
 if TYPE_CHECKING:
     from intarsia.ep.program import RunContext
@@ -50,14 +50,14 @@ class DynamicPlan(Plan):
         calls: the units as calls over numbered values; once they have run.
     """
 
-    calls: SizedLine | None = None
+    calls: DynamicCallList | None = None
 
     def run(self, program: CpuProgram, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
         if run is not None:
             run.check()
         calls = self.calls
         if calls is None:
-            calls = self.calls = SizedLine(program, self.units, self.env)
+            calls = self.calls = DynamicCallList(program, self.units, self.env)
         made = calls.run(inputs, run)
         return program.own(made, inputs) if program.lends else made
 
@@ -179,7 +179,7 @@ class TimedPlan(Plan):
             if run is not None:
                 run.check()
             if isinstance(unit, (HostStep, LoopStep)):
-                run_apart_timed(program, unit, values, env, run)
+                run_step_timed(program, unit, values, env, run)
                 made = [name for name in unit.node.outputs if name]
             else:
                 segment = unit if isinstance(unit, Segment) else unit.segment

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from intarsia.providers.cpu.program.bound_plan import Plan
     from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
-_MOST_NBYTES = 16 << 20  # of memory between steps: each function keeps the one of the runs before it
+_MOST_NBYTES = 16 << 20  # of memory between steps: each function retains the one of the runs before it
 
 
 def feed_call_of(program: CpuProgram, plan: Plan, inputs: Sequence[np.ndarray]) -> FeedCall | None:

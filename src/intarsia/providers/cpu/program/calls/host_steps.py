@@ -15,26 +15,26 @@ from intarsia.providers.cpu.program.calls.call_list import view_shape
 
 if TYPE_CHECKING:
     from intarsia.ep.provider import RunContext
-    from intarsia.providers.cpu.program.calls.dynamic_call_list import Apart
+    from intarsia.providers.cpu.program.calls.dynamic_call_list import StepFunction
     from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 
-def run_apart_timed(
+def run_step_timed(
     owner: CpuProgram, step: HostStep | LoopStep, values: dict[str, Any], env: Mapping[str, int], run: RunContext | None
 ) -> None:
     if owner.context.on_step is None:
-        _run_apart(owner, step, values, env, run)
+        _run_step(owner, step, values, env, run)
         return
     from intarsia.providers.cpu.value_names import original_name
 
     start = time.perf_counter_ns()
-    _run_apart(owner, step, values, env, run)
+    _run_step(owner, step, values, env, run)
     names = [original_name(n) for n in step.node.outputs if n]
     label = f"{step.node.op_type} (host)" if isinstance(step, HostStep) else step.node.op_type
     owner.context.on_step(label, names[:1], start, time.perf_counter_ns())
 
 
-def _run_apart(
+def _run_step(
     owner: CpuProgram, step: HostStep | LoopStep, values: dict[str, Any], env: Mapping[str, int], run: RunContext | None
 ) -> None:
     node = step.node
@@ -44,12 +44,12 @@ def _run_apart(
             x.reshape(view_shape(name, x.shape, view, env)) if view is not None and isinstance(x, np.ndarray) else x
             for name, x, view in zip((*node.inputs, *step.captured), operands, step.views, strict=True)
         ]
-    results = [*apart(owner, step)(operands, run)]
+    results = [*step_function(owner, step)(operands, run)]
     results += [None] * (len(node.outputs) - len(results))
     values.update((name, value) for name, value in zip(node.outputs, results, strict=True) if name)
 
 
-def apart(owner: CpuProgram, step: HostStep | LoopStep) -> Apart:
+def step_function(owner: CpuProgram, step: HostStep | LoopStep) -> StepFunction:
     """A step as a function of what its node and then its bodies read."""
     node, count = step.node, len(step.node.inputs)
     if isinstance(step, LoopStep):
