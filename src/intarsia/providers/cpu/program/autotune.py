@@ -2,7 +2,7 @@
 
 Templates name their candidates (`Template.candidates`): of a table of schedules those that apply, and that are not expected to
 be far slower than the fastest. For the heaviest shapes of a model each candidate computes the node
-alone, on random numbers, with the session's threads; the fastest is kept in the cache, by machine, threads and shape, so that
+alone, on random numbers, with the session's threads; the fastest is cached, by machine, threads and shape, so that
 this happens once. What has not been timed when the budget is used up keeps the schedule that the cost model chose. A candidate
 that cannot be made is a fault of Intarsia; it is logged, and the others are timed.
 """

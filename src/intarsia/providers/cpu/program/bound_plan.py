@@ -76,9 +76,10 @@ class SegmentPlan(Plan):
         return program.run_segment(self.single, inputs if picks is None else [inputs[i] for i in picks], run)
 
     def again(self, units: _Units, env: dict[str, int], executable: Executable, shapes: Sequence[_Shape]) -> Plan:
-        made: SegmentPlan = object.__new__(SegmentPlan)
+        made, (single,) = object.__new__(SegmentPlan), units
+        assert isinstance(single, BoundSegment)
         made.env, made.units = env, units
-        made.single, made.picks, made.made = units[0], self.picks, self.made  # type: ignore[assignment] # it is bound
+        made.single, made.picks, made.made = single, self.picks, self.made
         return made
 
     def results(self) -> list[tuple[int, _Shape]] | None:
@@ -123,9 +124,9 @@ class ArrangedPlan(Plan):
         return found
 
     def again(self, units: _Units, env: dict[str, int], executable: Executable, shapes: Sequence[_Shape]) -> Plan:
-        made: ArrangedPlan = object.__new__(ArrangedPlan)
-        made.env, made.units = env, units
-        made.single = units[0] if self.single is not None else None  # type: ignore[assignment] # it is bound
+        made, single = object.__new__(ArrangedPlan), units[0] if units else None
+        assert single is None or isinstance(single, BoundSegment)
+        made.env, made.units, made.single = env, units, single
         made.picks, made.made, made.reshaped, made.sources = self.picks, self.made, self.reshaped, self.sources
         if self.reshaped:
             named = {value.name: shape for value, shape in zip(executable.inputs, shapes, strict=False)}
@@ -159,9 +160,10 @@ class NamedPlan(Plan):
         return collected(program, values, inputs, env)
 
     def again(self, units: _Units, env: dict[str, int], executable: Executable, shapes: Sequence[_Shape]) -> Plan:
-        made: NamedPlan = object.__new__(NamedPlan)
+        made, (single,) = object.__new__(NamedPlan), units
+        assert isinstance(single, BoundSegment)
         made.env, made.units = env, units
-        made.single, made.picks = units[0], self.picks  # type: ignore[assignment] # it is bound
+        made.single, made.picks = single, self.picks
         return made
 
 

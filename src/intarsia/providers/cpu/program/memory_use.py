@@ -40,7 +40,7 @@ def memory_of(program: CpuProgram) -> ProgramMemory:
 
 
 def predicted(program: CpuProgram, shapes: Sequence[Sequence[int] | None]) -> PlanMemory:
-    """What a run on inputs of these shapes (None: not known) would need; nothing is run or kept."""
+    """What a run on inputs of these shapes (None: not known) would need; nothing is run or retained."""
     env = dict(program.executable.sizes)
     for value, shape in zip(program.executable.inputs, shapes, strict=True):
         for symbol, axis in program.executable.learned.get(value.name, ()):

@@ -1,7 +1,7 @@
 """CPU programs as bytes: what runs them, without what they were made from.
 
 The head holds the executable (steps with their arguments as data) and its machine code as one image; arrays (weights in the
-form that kernels want) are kept beside it, to be read in one piece. Neither text of kernels nor a compiler is needed to start.
+form that kernels want) lie beside it, to be read in one piece. Neither text of kernels nor a compiler is needed to start.
 """
 
 from __future__ import annotations

@@ -144,12 +144,12 @@ def test_batches_are_kept_within_their_limit(monkeypatch: pytest.MonkeyPatch) ->
     made = session(ATTENDING)
     (loop,) = loops(made)
     check_attending(made, attending_feed(2, 30))
-    kept = loop._kept_nbytes
+    kept = loop._retained_nbytes
     assert kept == sum(b.batch.nbytes for free in loop._batches.values() for b in free) > 0
-    monkeypatch.setattr(dynamic_loop_run, "_KEPT_NBYTES", 2 * kept)
+    monkeypatch.setattr(dynamic_loop_run, "_RETAINED_NBYTES", 2 * kept)
     for length in range(3, 9):
         check_attending(made, attending_feed(length, 30))
-    assert loop._kept_nbytes <= 2 * kept
+    assert loop._retained_nbytes <= 2 * kept
     assert loop.trim() > 0
     assert not loop._batches
     check_attending(made, attending_feed(2, 30))

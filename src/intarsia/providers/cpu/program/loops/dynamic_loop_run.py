@@ -37,7 +37,7 @@ _FIRST_TRIPS = 16  # of a loop that a condition ends; then twice as many each ti
 _MOST_FIRST_TRIPS = 1 << 10
 _BATCH_NBYTES = 4 << 20  # of the words of a batch
 _STEP_NBYTES = 200  # of a trip, for each step, roughly
-_KEPT_NBYTES = 32 << 20  # of all batches that a loop keeps
+_RETAINED_NBYTES = 32 << 20  # of all batches that a loop retains
 _TRUES = (np.array([True]),)
 _SMALL_NBYTES = 1 << 12  # a result this small may lie in a larger buffer
 
@@ -113,7 +113,7 @@ class LoopProgram:
         self._sizes = TripSizes(step, len(slots) - len(step.captured) - sources - self.states)
         self._frames: list[Frame] = []
         self._batches: OrderedDict[_Key, list[_Bound]] = OrderedDict()
-        self._kept_nbytes = 0
+        self._retained_nbytes = 0
         self._alone: set[_Key] = set()  # for which no trip can be bound
         self._lock = fork_safety.lock()
 
@@ -345,7 +345,7 @@ class LoopProgram:
             if free:
                 self._batches.move_to_end(key)
                 found = free.pop()
-                self._kept_nbytes -= found.batch.nbytes
+                self._retained_nbytes -= found.batch.nbytes
                 return found
         if key[1:] in self._alone:
             return None
@@ -370,10 +370,10 @@ class LoopProgram:
         key = found.key
         with self._lock:
             self._batches.setdefault(key, []).append(found)
-            self._kept_nbytes += found.batch.nbytes
-            while self._kept_nbytes > _KEPT_NBYTES and self._batches:
+            self._retained_nbytes += found.batch.nbytes
+            while self._retained_nbytes > _RETAINED_NBYTES and self._batches:
                 _, dropped = self._batches.popitem(last=False)
-                self._kept_nbytes -= sum(b.batch.nbytes for b in dropped)
+                self._retained_nbytes -= sum(b.batch.nbytes for b in dropped)
 
     def _bound(self, key: _Key, env: dict[str, int], count: int, state: _State) -> _Bound | None:
         columns = self._sizes.columns(env, count)
@@ -415,7 +415,7 @@ class LoopProgram:
     def trim(self) -> int:
         """Forget the batches; returns their bytes."""
         with self._lock:
-            freed, self._kept_nbytes = self._kept_nbytes, 0
+            freed, self._retained_nbytes = self._retained_nbytes, 0
             self._batches.clear()
             self.lessee.strip()
         return freed + self.body.trim()

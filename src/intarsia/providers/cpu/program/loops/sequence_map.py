@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MOST_NBYTES = 4 << 20  # of the words of one call
 _STEP_NBYTES = 200  # of an element, for each step, roughly
-_KEPT = 16  # combinations of sizes
+_MOST_RETAINED = 16  # combinations of sizes
 _AT_ONCE = 4  # elements, from which on sizes are bound when they are met for the first time
 
 _Key = tuple[Any, ...]
@@ -149,7 +149,7 @@ class MappedBody:
                 return free.pop()
             if not known:
                 self._calls[key] = None
-                while len(self._calls) > _KEPT:
+                while len(self._calls) > _MOST_RETAINED:
                     self._calls.popitem(last=False)
                 if count < _AT_ONCE:
                     return None

@@ -49,17 +49,17 @@ class Recent:
 
 
 def _found(owner: CpuProgram, graph: Graph, given: Sequence[Any], captured: Mapping[str, Any]) -> tuple[CpuProgram, list[str]]:
-    assert owner.lowered is not None  # a program with subgraphs is not kept in the cache
+    assert owner.lowered is not None  # a program with subgraphs is not cached
     around = owner.lowered.graph
     constants = around.constants
     known, names = owner._captured.get(id(graph), (None, []))
-    if known is not graph:  # the graph is kept, so that its id stays its own
+    if known is not graph:  # the graph is retained, so that its id stays its own
         names = sorted(n for n in graph.captured_names() if n not in constants)
         owner._captured[id(graph)] = (graph, names)
     values = [*given, *(captured[n] for n in names)]
     key = (id(graph), tuple(_kind(v) for v in values))
-    kept, program = owner._bodies.get(key, (None, None))
-    if program is None or kept is not graph:
+    graph_of, program = owner._bodies.get(key, (None, None))
+    if program is None or graph_of is not graph:
         inner = graph.clone()
         inner.opset_imports = graph.opset_imports or around.opset_imports
         inner.functions = graph.functions or around.functions
@@ -67,7 +67,7 @@ def _found(owner: CpuProgram, graph: Graph, given: Sequence[Any], captured: Mapp
         named = [*(v.name for v in graph.inputs), *names]
         inner.inputs = [Value(n, _type_of(n, v)) for n, v in zip(named, values, strict=True)]
         program = owner.compile_body(inner)
-        owner._bodies[key] = (graph, program)  # the graph is kept, so that its id stays its own
+        owner._bodies[key] = (graph, program)  # the graph is retained, so that its id stays its own
     return program, names
 
 
