@@ -9,6 +9,7 @@ from intarsia.providers.vendor.conversion import ConversionTarget
 
 TARGETS: dict[str, str] = {
     "coreml": "intarsia.providers.coreml.conversion:CoreMLTarget",
+    "nnapi": "intarsia.providers.nnapi.conversion:NnapiTarget",
     "openvino": "intarsia.providers.openvino.conversion:OpenVINOTarget",
     "tensorrt": "intarsia.providers.tensorrt.conversion:TensorrtTarget",
 }

@@ -10,12 +10,12 @@ from intarsia.errors import EPFail, InvalidArgument
 from intarsia.graph.model import Graph
 from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.missing_libraries import looked_for
+from intarsia.providers.nnapi import library as nnapi_library
+from intarsia.providers.nnapi.operands import check_level
 from intarsia.providers.vendor.artifact_cache import ArtifactCache, count_compile
 from intarsia.providers.vendor.program import Interface
 from intarsia.providers.vendor.provider import VendorExecutionProvider
 from intarsia.providers.vendor.translator import Untranslatable
-
-from . import library as nnapi_library
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class NnapiOptions:
     def __post_init__(self) -> None:
         if self.NNAPI_FLAG_CPU_DISABLED and self.NNAPI_FLAG_CPU_ONLY:
             raise InvalidArgument("NNAPI_FLAG_CPU_DISABLED and NNAPI_FLAG_CPU_ONLY leave no device; set one of them")
-        if self.feature_level and not (27 <= self.feature_level <= 31 or 1000006 <= self.feature_level <= 1000008):
-            raise InvalidArgument(f"feature_level: expected 27 to 31 or 1000006 to 1000008, got {self.feature_level}")
+        if self.feature_level:
+            check_level(self.feature_level)
 
 
 class NnapiExecutionProvider(VendorExecutionProvider):

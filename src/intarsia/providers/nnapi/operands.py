@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from intarsia.errors import InvalidArgument
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 
@@ -140,3 +141,9 @@ class Tensor:
 def operand_dims(shape: Sequence[int]) -> tuple[int, ...]:
     """The dimensions of the operand for a tensor of this shape."""
     return tuple(shape) or (1,)
+
+
+def check_level(level: int) -> None:
+    """Raises InvalidArgument where NNAPI has no such feature level."""
+    if not (27 <= level <= 31 or 1000006 <= level <= 1000008):
+        raise InvalidArgument(f"feature_level: expected 27 to 31 or 1000006 to 1000008, got {level}")
