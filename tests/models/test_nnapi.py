@@ -22,7 +22,7 @@ pytestmark = pytest.mark.models
 NAME = "NnapiExecutionProvider"
 MODELS = [
     "bert_base", "vit_base", "resnet50", "mobilenet_v2", "gpt2", "vgg16", "mlp_tabular", "lstm_text", "yolo", "efficientnet",
-    "unet", "shufflenet",
+    "unet",
 ]  # fmt: skip
 MOST_PARTS = 5
 FLOAT32, FLOAT16 = 1e-4, 1e-2  # of torch's largest output

@@ -146,6 +146,8 @@ class ExecutionProvider:
             on the host, before a run.
         not_exact: operators that it takes although it computes NaN, infinities or the borders of the type otherwise than ONNX
             says ("com.microsoft::" before those of that domain), and how. Documented, and for no ordinary number.
+        quantized_steps: by how many steps of its scale a result of QLinearConv and its kind may differ, where what computes it
+            rounds otherwise than ONNX says.
         flushes_denormals: whether it may take numbers below the least normal one (float32: 1.18e-38) for 0.
     """
 
@@ -158,6 +160,7 @@ class ExecutionProvider:
     fused_operators: ClassVar[frozenset[str] | None] = None
     evaluates_shapes: ClassVar[bool] = False
     not_exact: ClassVar[Mapping[str, str]] = {}
+    quantized_steps: ClassVar[int] = 0
     flushes_denormals: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

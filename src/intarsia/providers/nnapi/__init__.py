@@ -59,6 +59,7 @@ class NnapiExecutionProvider(VendorExecutionProvider):
 
     name: ClassVar[str] = "NnapiExecutionProvider"
     Options: ClassVar[type[Any]] = NnapiOptions
+    quantized_steps: ClassVar[int] = 1
     not_exact: ClassVar[Mapping[str, str]] = {
         "Attention": "NaN of positions that a mask hides may be lost",
         "QuantizeLinear": "of NaN gives the zero point, or what the device makes of it",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -87,6 +88,42 @@ def _qlinear_matmul(m: Match) -> Patch | None:
     return patch.result(_quantized(m, patch, made, sy, zy), m.root.outputs[0])
 
 
+def _qlinear(op_type: str, operands: int, version: int) -> Callable[[Match], Patch | None]:
+    """An operator of com.microsoft on quantised tensors is `op_type` of dequantised ones, quantised.
+
+    Inputs: tensor, scale and zero point of each of `operands`, then scale and zero point of the result.
+    """
+
+    def rewrite(m: Match) -> Patch | None:
+        node = m.root
+        attributes = dict(node.attributes)
+        if attributes.pop("channels_last", 0):
+            return None
+        inputs = [*node.inputs, ""][: 3 * operands + 2]
+        patch = m.patch()
+        real = [_dequantized(m, patch, *inputs[3 * i : 3 * i + 3]) for i in range(operands)]
+        return _requantized(m, patch, op_type, real, (version, attributes), inputs[3 * operands :])
+
+    return rewrite
+
+
+def _qlinear_concat(m: Match) -> Patch | None:
+    """Scale and zero point of the result, then tensor, scale and zero point of each operand."""
+    scale, zero, *rest = m.root.inputs
+    patch = m.patch()
+    real = [_dequantized(m, patch, *rest[i : i + 3]) for i in range(0, len(rest), 3)]
+    return _requantized(m, patch, "Concat", real, (13, dict(m.root.attributes)), [scale, zero])
+
+
+def _requantized(
+    m: Match, patch: Patch, op_type: str, real: Sequence[str], how: tuple[int, dict[str, Any]], scale: Sequence[str]
+) -> Patch:
+    """`how`: version and attributes; `scale`: scale and zero point of the result."""
+    kind = typed(m, m.root.outputs[0], dtype=DType.FLOAT)
+    made = patch.op(op_type, real, version=how[0], type=kind, **how[1])
+    return patch.result(_quantized(m, patch, made, *scale), m.root.outputs[0])
+
+
 def _scalar(m: Match, patch: Patch, name: str) -> str:
     """A constant of one element with rank 0, as DequantizeLinear wants it; others as they are."""
     array = m.rewriter.array(name) if name else None
@@ -102,9 +139,20 @@ def _dequantized(m: Match, patch: Patch, x: str, scale: str, zero: str, axis: in
 
 
 def _quantized(m: Match, patch: Patch, x: str, scale: str, zero: str) -> str:
-    inputs = [x, _scalar(m, patch, scale), _scalar(m, patch, zero)]
+    inputs = [x, _scalar(m, patch, scale), _scalar(m, patch, zero)][: 3 if zero else 2]
     return patch.op("QuantizeLinear", inputs, version=13, type=m.rewriter.types[m.root.outputs[0]])
 
+
+QOPERATORS = {
+    "QLinearAdd": _qlinear("Add", 2, 14),
+    "QLinearMul": _qlinear("Mul", 2, 14),
+    "QLinearSigmoid": _qlinear("Sigmoid", 1, 13),
+    "QLinearLeakyRelu": _qlinear("LeakyRelu", 1, 16),
+    "QLinearAveragePool": _qlinear("AveragePool", 1, 11),
+    "QLinearGlobalAveragePool": _qlinear("GlobalAveragePool", 1, 1),
+    "QLinearConcat": _qlinear_concat,
+}
+"""Operators of com.microsoft that are written."""
 
 RULES = RuleSet(
     GraphOptimizationLevel.ORT_ENABLE_BASIC,
@@ -113,5 +161,6 @@ RULES = RuleSet(
         Rule("qlinear_conv", Op(("QLinearConv",)), _qlinear_conv),
         Rule("qlinear_matmul", Op(("QLinearMatMul",)), _qlinear_matmul),
         GEMM_TO_MATMUL,
+        *(Rule(name.lower(), Op((name,), domain="com.microsoft"), rewrite) for name, rewrite in QOPERATORS.items()),
     ),
 )
