@@ -12,10 +12,13 @@ import onnx.parser
 import pytest
 
 import intarsia as ort
+from intarsia.graph.load import load
+from intarsia.passes import optimize
 from intarsia.providers.vendor.artifact_cache import vendor_compiles
+from intarsia.providers.vendor.survey import Survey
 
 sys.path.insert(0, str(Path(__file__).parent))
-from toy_vendor import Behaviour, ToyExecutionProvider, behaving
+from toy_vendor import Behaviour, ToyExecutionProvider, ToyTranslator, behaving
 
 NAME = ToyExecutionProvider.name
 MODEL = """
@@ -292,3 +295,14 @@ def test_targets_that_data_decide_stay_with_others(moved: str) -> None:
     assert "whose size only a run's data decide" in row.refusals[NAME].reason
     target = np.int64([8, 4] if "Id" in moved else [4, 2])
     assert made.run(None, {"x": np.ones((2, 4), np.float32), "target": target})[0].shape == (4, 2)
+
+
+def test_an_empty_list_that_is_given_is_no_constant() -> None:
+    """Axes of no elements: of an input's type alone follows what it holds, and a vendor that wants a constant has none."""
+    text = """
+    <ir_version: 8, opset_import: ["": 18]> g (float[2, 3] x, int64[0] axes) => (float[1, 1] s, float[2, 3] y) {
+        s = ReduceSum(x, axes)
+        y = Relu(x)
+    }"""
+    survey = Survey(optimize(load(onnx.parser.parse_model(text).SerializeToString())).graph, ToyTranslator())
+    assert not survey._sizes_read_by(survey.graph.nodes[0])

@@ -70,7 +70,8 @@ class Survey:
     def _sizes_read_by(self, node: Node) -> dict[str, np.ndarray]:
         """Of the node's inputs, integers that follow from sizes, with `PROBED` for every size that varies."""
         graph = self.graph
-        candidates = [n for n in dict.fromkeys(node.inputs) if n and n not in graph.constants and _is_integer(graph, n)]
+        given = {*graph.constants, *graph.input_names()}
+        candidates = [n for n in dict.fromkeys(node.inputs) if n and n not in given and _is_integer(graph, n)]
         if not candidates:
             return {}
         if self._sizes is None:
