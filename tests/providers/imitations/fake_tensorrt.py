@@ -126,7 +126,10 @@ class FakeTensorrt:
         class IProgressMonitor:
             def __init__(self) -> None: ...
 
-        self.ILogger, self.IProgressMonitor = ILogger, IProgressMonitor
+        class IProfiler:
+            def __init__(self) -> None: ...
+
+        self.ILogger, self.IProgressMonitor, self.IProfiler = ILogger, IProgressMonitor, IProfiler
         self.logger: Any = None
 
     def say(self, text: str, severity: Severity = Severity.ERROR) -> None:
@@ -549,6 +552,7 @@ class Context:
         }
         self.addresses: dict[str, int] = {}
         self.profile = 0
+        self.profiler: Any = None
         self._bound: dict[tuple[tuple[int, ...], ...], tuple[Graph, Any]] = {}
 
     def set_optimization_profile_async(self, i: int, stream: int) -> bool:
@@ -614,6 +618,8 @@ class Context:
                 place[...] = result
 
         module.machine.push(stream, "do", work)
+        if self.profiler is not None:  # the real one waits for the end of the run then
+            self.profiler.report_layer_time("__myl_Fused", 0.25)
         return True
 
     def _array(self, name: str, graph: Graph, addresses: dict[str, int]) -> np.ndarray:

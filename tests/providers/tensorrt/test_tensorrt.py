@@ -132,6 +132,16 @@ class TestSizes:
         assert all(right(made, rows(count)) for count in (1, 5))
         assert trt.builds == 2 and all(len(r["config"].profiles) == 1 for r in trt.requests)
 
+    def test_names_inside_the_model_count_too(self, imitated: Make, caplog: pytest.LogCaptureFixture) -> None:
+        """As onnxruntime wants them where it cuts a model; a name that nothing has is said."""
+        trt = imitated()
+        trt.lacks = frozenset(("Relu",))
+        given = {"trt_profile_min_shapes": "b:1x3,nowhere:1", "trt_profile_max_shapes": "b:8x3,nowhere:2"}
+        with caplog.at_level(logging.WARNING, "intarsia.providers.tensorrt"):
+            made = session(OPEN, others=(CPU,), **given)
+        assert right(made, rows(5)) and all(r["config"].profiles for r in trt.requests)
+        assert "a profile names 'nowhere'" in caplog.text
+
     @pytest.mark.parametrize(
         ("given", "match"),
         [
@@ -178,6 +188,12 @@ class TestPrecision:
         assert "trt_int8_enable is off" in without.explain().nodes[0].refusals[NAME].reason
         made = session(text, trt_int8_enable=True)
         assert (made.run(None, {"x": X})[0] == np.maximum(np.round(X * 2) / 2, 0)).all()
+
+    def test_a_model_without_quantised_nodes(self, imitated: Make, caplog: pytest.LogCaptureFixture) -> None:
+        imitated()
+        with caplog.at_level(logging.WARNING, "intarsia.providers.tensorrt"):
+            assert right(session(trt_int8_enable=True))
+        assert "trt_int8_enable has no effect: quantise the model before" in caplog.text
 
 
 class TestCaches:
@@ -268,6 +284,17 @@ class TestRefit:
         trt.fault = "refit"
         with pytest.raises(ort.EPFail, match=r"could not put weights into an engine: .*refits nothing"):
             session(self.text(0)[0], trt_weight_stripped_engine_enable=True)
+
+
+def test_a_profile_has_the_engines_layers(imitated: Make, tmp_path: Path) -> None:
+    imitated()
+    options = ort.SessionOptions()
+    options.add_session_config_entry("partition.keep_islands", "1")
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "trace")
+    made = ort.InferenceSession(onnx.parser.parse_model(MODEL).SerializeToString(), options, providers=[NAME])
+    assert right(made)
+    text = Path(made.end_profiling()).read_text(encoding="utf-8")
+    assert "TensorRT-RTX 1.7.1.116: __myl_Fused" in text
 
 
 class TestFaults:
@@ -471,6 +498,12 @@ class TestMissing:
         library.opened.cache_clear()
         assert right(session()) and trt.builds == 1
         assert "libnvonnxparser.so.11" in library.missing(("tensorrt",))
+
+    def test_an_old_version_is_passed_over(self, imitated: Make) -> None:
+        imitated("tensorrt", version="8.6.1")
+        trt = imitated("tensorrt_rtx")
+        assert right(session()) and trt.builds == 1
+        assert "it is version 8.6.1, and 10 or later is needed" in library.missing(("tensorrt",))
 
     def test_no_gpu(self, imitated: Make) -> None:
         trt = imitated()

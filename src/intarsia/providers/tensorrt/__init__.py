@@ -160,6 +160,8 @@ class TensorrtExecutionProvider(VendorExecutionProvider):
 
     def get_capability(self, graph: Graph, kernel_lookup: KernelLookup) -> list[ComputeCapability]:
         self._profiles = tuple(profile.resolved(graph) for profile in self._given_profiles)
+        if getattr(self.options, "trt_int8_enable", False) and not any(n.op_type == "QuantizeLinear" for n in graph.nodes):
+            _logger.warning("%s: trt_int8_enable has no effect: quantise the model before, it has no QuantizeLinear", self.name)
         offered = super().get_capability(graph, kernel_lookup)
         if self.settings.least_nodes <= 1:
             return offered
@@ -209,7 +211,7 @@ class TensorrtExecutionProvider(VendorExecutionProvider):
                 refit(self.library, engine, self.translator.legalized(graph))
                 artifact = EngineFile(bytes(engine.serialize())).to_bytes()
         kernels = KernelCache(self.library, self.gpu, self.settings.runtime_cache_path, kept.engine)
-        options = RuntimeOptions(self.settings.cuda_graph, kernels.find, kernels.keep)
+        options = RuntimeOptions(self.settings.cuda_graph, context.on_step, kernels.find, kernels.keep)
         return TensorrtExecutable(self.library, self.gpu, engine, artifact, interface, options)
 
     def _deserialized(self, data: bytes) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from intarsia.device.cuda import CudaDevice
 from intarsia.device.gpu import Slice
 from intarsia.device.memory import brought
 from intarsia.ep.device import DeviceTensor
+from intarsia.ep.provider import StepObserver
 from intarsia.errors import EPFail
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
@@ -30,11 +32,13 @@ class RuntimeOptions:
 
     Attributes:
         cuda_graph: launches of a run become a graph.
+        on_step: where a profile is wanted, is told of each layer.
         find_kernels, keep_kernels: what TensorRT-RTX compiled of this engine for this GPU in earlier processes (None: nothing),
             and keep it for later ones.
     """
 
     cuda_graph: bool
+    on_step: StepObserver | None
     find_kernels: Callable[[], bytes | None]
     keep_kernels: Callable[[bytes], None]
 
@@ -57,6 +61,9 @@ class TensorrtExecutable(Executable):
             self._context = engine.create_execution_context(config) if config is not None else engine.create_execution_context()
         if self._context is None:
             raise EPFail(f"{library.title} gives no context to run an engine in: {told(lines)}")
+        self._profiler = _profiler(library, options.on_step, self._outputs_by_layer) if options.on_step is not None else None
+        if self._profiler is not None:
+            self._context.profiler = self._profiler
         self._scratch = int(getattr(engine, "device_memory_size_v2", 0) or 0)
         gpu.account(_ENGINES, self.nbytes + self._scratch)
 
@@ -92,6 +99,8 @@ class TensorrtExecutable(Executable):
         with self.gpu.working() as stream, self.library.messages.collected() as lines:
             self._bind_inputs(tensors, stream, lines)
             results = [self._bind_output(name, dtype, lines) for name, dtype in self._outputs]
+            if self._profiler is not None:
+                self._profiler.begin()
             if not self._context.execute_async_v3(stream):
                 self.gpu.finish()  # raises where the device is lost
                 raise EPFail(f"{self.library.title} failed in a run: {told(lines)}")
@@ -157,12 +166,16 @@ class TensorrtExecutable(Executable):
 
     def kernels(self) -> dict[str, str]:
         """Node (by its first output) -> the layer that the engine runs it by."""
-        found: dict[str, str] = {}
+        layers = self._outputs_by_layer()
+        return {output: f"{self.library.title}: {layer}" for layer, outputs in layers.items() for output in outputs}
+
+    def _outputs_by_layer(self) -> dict[str, list[str]]:
+        """Layer -> the nodes (by their first outputs) that it computes."""
+        found: dict[str, list[str]] = {}
         for layer in self._layers():
-            for name in str(layer.get("Metadata", "")).split("\x1e"):
-                output = node_output(name.removeprefix("[ONNX Layer: ").removesuffix("]"))
-                if output:
-                    found[output] = f"{self.library.title}: {layer.get('Name', '')}"
+            names = str(layer.get("Metadata", "")).split("\x1e")
+            outputs = [node_output(name.removeprefix("[ONNX Layer: ").removesuffix("]")) for name in names]
+            found[str(layer.get("Name", ""))] = [output for output in outputs if output]
         return found
 
     def _layers(self) -> list[dict[str, Any]]:
@@ -180,6 +193,30 @@ class TensorrtExecutable(Executable):
         profiles = self._engine.num_optimization_profiles
         text = f"  {self.library.title}: an engine of {len(self._artifact):,} bytes, {self._scratch:,} bytes of scratch memory"
         return text + (f", {profiles} profiles" if profiles > 1 else "")
+
+
+def _profiler(library: Library, tell: StepObserver, layers: Callable[[], dict[str, list[str]]]) -> Any:
+    """Gives the times of layers, which come after a run and have no beginning, one behind the other."""
+    base = library.module.IProfiler
+
+    class Profiler(base):  # type: ignore[misc,valid-type] # the module is not known here
+        """The library calls it when a run has ended."""
+
+        def __init__(self) -> None:
+            base.__init__(self)
+            self.at_ns = 0
+            self.outputs: dict[str, list[str]] | None = None
+
+        def begin(self) -> None:
+            self.at_ns = time.perf_counter_ns()
+            if self.outputs is None:
+                self.outputs = layers()
+
+        def report_layer_time(self, layer_name: str, ms: float) -> None:
+            begin, self.at_ns = self.at_ns, self.at_ns + int(ms * 1e6)
+            tell(f"{library.title}: {layer_name}", (self.outputs or {}).get(layer_name, ()), begin, self.at_ns)
+
+    return Profiler()
 
 
 def _address(place: Slice) -> int:

@@ -18,6 +18,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.printable import get_logger
 
 FULL, RTX = "tensorrt", "tensorrt_rtx"
+OLDEST = 10  # of full TensorRT: from here on networks are strongly typed
 INSTALL = "pip install 'intarsia[tensorrt]'"
 _TITLES = {FULL: "TensorRT", RTX: "TensorRT-RTX"}
 _WARNING = 2  # of ILogger.Severity; errors are below, information above
@@ -109,9 +110,12 @@ def opened(name: str) -> Library:
     """The library, with its one logger of this process.
 
     Raises:
-        ImportError: it is not installed, or its shared libraries are not.
+        ImportError: it is not installed, or its shared libraries are not, or it is too old.
     """
     module = importlib.import_module(name)
+    version = str(module.__version__)
+    if name == FULL and int(version.partition(".")[0]) < OLDEST:
+        raise ImportError(f"it is version {version}, and {OLDEST} or later is needed")
     messages = Messages()
 
     class Collector(module.ILogger):  # type: ignore[name-defined,misc] # the module is not known here
@@ -123,7 +127,7 @@ def opened(name: str) -> Library:
         def log(self, severity: Any, msg: str) -> None:
             messages.say(int(severity), msg)
 
-    return Library(name, module, str(module.__version__), messages, Collector())
+    return Library(name, module, version, messages, Collector())
 
 
 def find(names: tuple[str, ...]) -> Library | None:
@@ -143,7 +147,7 @@ def missing(names: tuple[str, ...]) -> str:
     reasons = []
     for name in names:
         try:
-            importlib.import_module(name)
+            opened(name)
         except ModuleNotFoundError as error:
             package = (error.name or name).replace("_", "-")
             reasons.append(f"the package {package} is not installed")

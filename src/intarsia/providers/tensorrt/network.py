@@ -52,12 +52,7 @@ class Network:
 
     def _creation_flags(self, options: ParserOptions) -> int:
         known = self.library.module.NetworkDefinitionCreationFlag.__members__
-        flags = 0
-        if "EXPLICIT_BATCH" in known and self.library.major < 10:
-            flags |= 1 << int(known["EXPLICIT_BATCH"])
-        if options.strongly_typed and "STRONGLY_TYPED" in known:
-            flags |= 1 << int(known["STRONGLY_TYPED"])
-        return flags
+        return 1 << int(known["STRONGLY_TYPED"]) if options.strongly_typed and "STRONGLY_TYPED" in known else 0
 
     def parse(self, model: OnnxModel) -> None:
         """Read a model into the network.
@@ -88,6 +83,8 @@ class Network:
         """
         with self.library.messages.collected():
             args = (model.data, model.path) if model.path else (model.data,)
+            if not hasattr(self.parser, "supports_model_v2"):  # TensorRT 10.0
+                return [list(nodes) for nodes, _ in self.parser.supports_model(*args)[1]]
             self.parser.supports_model_v2(*args)
         return [list(self.parser.get_subgraph_nodes(i)) for i in range(self.parser.num_subgraphs)]
 

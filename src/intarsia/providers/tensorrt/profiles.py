@@ -11,13 +11,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from intarsia.errors import InvalidArgument
+from intarsia.errors import InvalidArgument, nearest
 from intarsia.graph.dims import Dim, Expr, evaluate, symbols_of
 from intarsia.graph.model import Graph, TensorType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.printable import get_logger
 from intarsia.providers.vendor.shape_profile import input_shapes
 
 _ENTRY = re.compile(r"\s*(.+?)\s*:\s*(\d+(?:x\d+)*)\s*")
+_logger = get_logger("intarsia.providers.tensorrt")
 _MOST_SYMBOLS = 4  # of one size that is computed from several
 Shape3 = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """The least, the best and the largest shape of an input."""
@@ -34,30 +36,33 @@ class Profile:
         return ",".join(f"{name}:{'/'.join('x'.join(map(str, s)) for s in shapes)}" for name, shapes in self.inputs.items())
 
     def resolved(self, graph: Graph) -> Profile:
-        """With the sizes of the symbols that the inputs of the whole model `graph` have."""
+        """With the sizes of the symbols that values of the whole model `graph` have: its inputs, and what lies inside, as
+        onnxruntime wants it where it cuts the model there."""
         found: dict[str, tuple[int, int, int]] = {}
-        for value in graph.inputs:
-            shapes = self.inputs.get(value.name)
-            if shapes is None or not isinstance(value.type, TensorType) or value.type.shape is None:
+        declared = {value.name: value.type for value in graph.inputs}
+        for name, shapes in self.inputs.items():
+            kind = declared.get(name) or graph.type_of(name)
+            if kind is None:
+                _logger.warning("a profile names %r; %s", name, nearest(name, declared))
+            if not isinstance(kind, TensorType) or kind.shape is None:
                 continue
-            if len(value.type.shape) != len(shapes[0]):
-                raise InvalidArgument(
-                    f"the profile of {value.name!r} has {len(shapes[0])} dimensions; the model's input is {value.type}"
-                )
-            for dim, sizes in zip(value.type.shape, zip(*shapes, strict=True), strict=True):
+            if len(kind.shape) != len(shapes[0]):
+                raise InvalidArgument(f"the profile of {name!r} has {len(shapes[0])} dimensions; the model has it as {kind}")
+            for dim, sizes in zip(kind.shape, zip(*shapes, strict=True), strict=True):
                 if isinstance(dim, int):
                     if set(sizes) != {dim}:
-                        raise InvalidArgument(
-                            f"the profile of {value.name!r} varies a size that is {dim} in the model: {sizes}"
-                        )
+                        raise InvalidArgument(f"the profile of {name!r} varies a size that is {dim} in the model: {sizes}")
                 elif symbols_of(dim) == {str(dim)}:
-                    found[str(dim)] = sizes
+                    found.setdefault(str(dim), sizes)
         return Profile(self.inputs, found)
 
     def of_part(self, graph: Graph) -> dict[str, Shape3] | None:
         """The shapes of a part's inputs; None where some size of them does not follow."""
         found: dict[str, Shape3] = {}
         for value, shape in zip(graph.inputs, input_shapes(graph), strict=True):
+            if value.name in self.inputs:
+                found[value.name] = self.inputs[value.name]
+                continue
             if shape is None:
                 return None
             ranges = [self._range(dim) for dim in shape]
