@@ -1,4 +1,4 @@
-"""Keys and values of earlier calls, and those of this one, one behind the other for each head."""
+"""Appends this call's keys and values to those of earlier calls, for each head."""
 
 from __future__ import annotations
 

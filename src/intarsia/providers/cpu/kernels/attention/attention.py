@@ -64,7 +64,7 @@ class Attention(Template):
 
     @cached_property
     def operands(self) -> AttentionOperands:
-        """What calls of the kernels need of it."""
+        """Buffers and shapes that the kernel calls read."""
         output = self.output.shape
         assert output is not None
         title = f"node {self.node.name!r} ({self.node.qualified_op})"

@@ -1,4 +1,4 @@
-"""The attention kernel's parameters: what is compiled in, how work is cut, where scratch has its parts, its arguments."""
+"""The attention kernel's parameters: compile-time spec, division of work, scratch layout, arguments."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FIELDS = (
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """What is compiled in (all of float32).
+    """Compile-time parameters of the kernel (float32).
 
     Attributes:
         mask: None, "float" (added to the scores) or "bool" (false hides a key).
@@ -67,7 +67,7 @@ class Heads(NamedTuple):
 
 @dataclass(frozen=True)
 class Scoring:
-    """What becomes of scores before the softmax, and which keys a query sees.
+    """Transforms of scores before the softmax, and the keys that a query attends to.
 
     Attributes:
         scale: what Q K^T is multiplied by; None: 1 / sqrt(size of a head).
@@ -106,7 +106,7 @@ class Operands(NamedTuple):
 
 
 class Resources(NamedTuple):
-    """What a call uses besides: the functions that it calls (a micro-kernel, `pack_text`), a table, and memory."""
+    """Further operands of a call: the functions that it calls (a micro-kernel, `pack_text`), a table, and scratch memory."""
 
     micro: Address
     taps: Address
@@ -249,7 +249,7 @@ def append_args(past: Address, fresh: Heads, out: Address, shape: CacheShape, st
 
 # --- many queries, a query in each lane (`many_queries_kernel`) ---------------------------------------------------------
 
-KEY_BLOCK = 128  # so many keys have their scores kept
+KEY_BLOCK = 128  # so many keys have their scores retained
 _LANE_QUERIES = {64: 32, 32: 24}  # from so many on packing keys and values for them pays, with vectors of so many bytes
 LANE_POINTERS = ("micro", "q", "k", "v", "out", "mask", "lengths", "taps", "scratch", "claims")
 LANE_FIELDS = (

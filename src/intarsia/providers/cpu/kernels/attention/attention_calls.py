@@ -1,4 +1,4 @@
-"""The calls of attention's kernels, as long as sizes are not known: buffers, sizes and the functions that are called.
+"""The calls of attention's kernels as values over symbolic sizes: buffers, sizes and the functions that are called.
 
 Steps that are read from the cache name this module: apart from what chooses kernels and writes them, which a session that only
 meets other sizes does not need.
@@ -45,7 +45,7 @@ class View:
 
 @dataclass(frozen=True)
 class AttentionOperands:
-    """What a node attends with and to.
+    """Queries, keys and values of a node.
 
     Attributes:
         node: how messages call it.
@@ -196,7 +196,7 @@ class AttentionWork(Work):
 
 @dataclass(frozen=True)
 class AttentionCall(KernelCall):
-    """What calls of the kernels have in common.
+    """Base of the kernels' calls.
 
     Attributes:
         least, below: of so many queries (`least` to `below` - 1) it does its work; there is nothing to do for others.
@@ -222,7 +222,7 @@ class AttentionCall(KernelCall):
         return AttentionWork(self.operands.dims, self.least, self.below)
 
     def _shape(self, size: Sizes) -> AttentionShape:
-        """What is computed: an empty batch where there is nothing to do."""
+        """The shape that is computed: an empty batch where there is nothing to do."""
         return _computed(self.operands.shape(size), self.least, self.below)
 
 

@@ -1,4 +1,4 @@
-"""What schedules of attention share: a type, and an estimate of multiply-adds, scores and bytes."""
+"""Base of the schedules of attention, and an estimate of multiply-adds, scores and bytes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Scaled dot-product attention, O = softmax(scale Q K^T + mask) V, without storing the scores.
 
 Work is cut into units of some tiles of query rows of one head; every thread takes a contiguous share of (batch, head, block
-of tiles), so that a thread mostly keeps to a head. It packs the head's K^T into panels once (and V where there are rows
+of tiles), so that a thread mostly stays with a head. It packs the head's K^T into panels once (and V where there are rows
 enough to pay for it, or its columns are no whole vectors); few rows multiply with K where it lies, a key at a time. Keys are
 taken in blocks: the scores of a tile and a block stay in the first-level cache, as one register tile after another, which is
 the layout in which the micro-kernel reads them as the left operand of the product with V (one tap for each panel of keys).
@@ -54,14 +54,14 @@ def pack_text(target: Target) -> KernelText:
 
 
 def entry_length(body: Body, v: dict[str, Value], lengths: DType, entry: Value) -> Value:
-    """What the array of lengths says of a batch entry."""
+    """Lengths of a batch entry."""
     bits = lengths.bits
     here = body.b.load(body.at(v["lengths"], body.mul(entry, bits // 8)), typ=ir_builder.IntType(bits), align=bits // 8)
     return body.add(here if bits == 64 else body.b.sext(here, ir_builder.IntType(64)), v["more"])
 
 
 class _Unit(NamedTuple):
-    """What the code of one unit refers to: the head's operands, the rows of its tiles, the keys there are."""
+    """Values of one unit of work: the head's operands, the rows of its tiles, the keys there are."""
 
     q: Value
     k: Value
@@ -405,7 +405,7 @@ class _Attention:
 
 
 class _Change:
-    """What happens to a row's scores before the softmax: soft cap, mask, bounds."""
+    """Transforms of a row's scores before the softmax: soft cap, mask, bounds."""
 
     def __init__(self, attention: _Attention, u: _Unit, x: _Tile, row: Value) -> None:
         self.attention, self.body = attention, attention.body

@@ -1,4 +1,4 @@
-"""Rows put into a cache of keys or values: those it had where they were, this call's behind them."""
+"""Writes rows into a cache of keys or values: earlier rows stay where they were, this call's follow them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LinearAttention of ONNX and com.microsoft by a kernel that walks the steps."""
+"""LinearAttention of ONNX and com.microsoft by a kernel that loops over the steps of the sequence."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ MAX_VECTORS = 4
 
 @dataclass(frozen=True)
 class Form:
-    """`vectors` of columns in a block; whether states decay, are updated by a delta rule, and are kept in a window."""
+    """`vectors` of columns in a block; whether states decay, are updated by a delta rule, and are stored in a window."""
 
     vectors: int
     gated: bool

@@ -34,7 +34,7 @@ _PAIRS_RATE = 2.0  # multiply-adds of pairs in the time of one of float32
 
 
 def _in_pairs(node: Attention, env: LoweringEnv) -> Support:
-    """Whether bfloat16 is asked for, vectors multiply pairs of it, and heads are wide enough."""
+    """Whether bfloat16 is requested, vectors multiply pairs of it, and heads are wide enough."""
     width, lanes = node.views[0].shape[3], lane_tile(env.target).lanes
     if not isinstance(width, int) or width % 2 or width < lanes:
         return Support.no(f"heads of {width} numbers are no pairs, or fewer than a vector of {lanes}")

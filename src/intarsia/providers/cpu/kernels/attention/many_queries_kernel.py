@@ -1,4 +1,4 @@
-"""Scaled dot-product attention of many queries: scores are computed turned, a query in each lane of a vector.
+"""Scaled dot-product attention of many queries: scores are computed transposed, a query in each lane of a vector.
 
 S^T = (scale K) Q^T has a row for each key, so the softmax goes along rows lane by lane, without a sum across lanes, and
 O^T += V^T P^T reads its powers where the softmax left them. K, times the scale, and V are packed once for all threads
@@ -13,7 +13,7 @@ are seldom scaled again; no power is above 2^_LAG (or e^_LAG) then.
 
 With `spec.pairs` operands are words of two bfloat16 that follow each other along what is summed: numbers of a head (an even
 number, a vector at least) for the scores, keys for the results. Keys are rounded once they are scaled, powers as they are
-stored, two rows in the place of one; all else is float32.
+stored, two rows instead of one; all else is float32.
 """
 
 from __future__ import annotations
@@ -424,7 +424,7 @@ def _keys(body: Body, v: dict[str, Value], spec: AttentionSpec, entry: Value) ->
 
 
 class _Changes:
-    """What happens to a block's scores before the softmax: soft cap, mask, bounds."""
+    """Transforms of a block's scores before the softmax: soft cap, mask, bounds."""
 
     def __init__(self, lanes: _Lanes, u: _Unit, x: _Block) -> None:
         self.owner, self.body, self.rows, self.u, self.x = lanes, lanes.body, lanes.rows, u, x

@@ -45,7 +45,7 @@ class _Inputs:
 
 
 def attention(node: Node, inference: Inference) -> Template | None:
-    """Attention (since 23) of float32 whose mask covers all keys, and whose scores are not asked for."""
+    """Attention (since 23) of float32 whose mask covers all keys, and whose scores are no output."""
     a = node.attributes
     if a.get("softmax_precision") == DType.DOUBLE:
         return None
@@ -74,7 +74,7 @@ def multi_head_attention(node: Node, inference: Inference) -> Template | None:
 
 
 def grouped_attention(node: Node, inference: Inference) -> Template | None:
-    """What GroupQueryAttention attends with: 3-D queries, 4-D caches."""
+    """Operands of GroupQueryAttention: 3-D queries, 4-D caches."""
     a = node.attributes
     left, causal = a["left"], bool(a["causal"])
     spec = AttentionSpec(bounded=causal or left >= 0, softcap=a["softcap"] > 0, lengths=DType.INT64, trailing=True)

@@ -1,4 +1,4 @@
-"""Softmax over rows of scores that lie in panels, kept up to date block by block of keys (flash attention's recurrence).
+"""Softmax over rows of scores that lie in panels, updated block by block of keys (flash attention's recurrence).
 
 With m the highest score so far, l the sum of exp(score - m) and O the sum of exp(score - m) * value, a further block of
 scores s brings m' = max(m, max s), l' = exp(m - m') l + sum exp(s - m'), O' = exp(m - m') O + exp(s - m') V.
@@ -178,7 +178,7 @@ class Rows:
         return self.across(x, self.body.b.fadd)
 
     def reference(self, highest: Value) -> Value:
-        """What is subtracted before exp: the highest score, or zero while all scores are -infinity."""
+        """The number subtracted before exp: the highest score, or zero while all scores are -infinity."""
         b = self.body.b
         return b.select(b.fcmp_ordered("==", highest, self.lowest), self.body.zero(_F32, self.lanes), highest)
 
@@ -197,7 +197,7 @@ class Rows:
         return self.body.b.fdiv(self.constant(1.0), total)
 
     def share(self, total: Value, masked: bool, keys: Value) -> Value:
-        """What sums of powers times values are multiplied by: 1 / total. Zero in a row without keys, because there are none or
+        """The factor of sums of powers times values: 1 / total. Zero in a row without keys, because there are none or
         because all are masked; where all scores are -infinity without a mask, softmax is not a number, as in its definition.
         """
         b, zero = self.body.b, self.body.zero(_F32, self.lanes)

@@ -1,4 +1,4 @@
-"""What the vectors of B are multiplied by: numbers of A, each in all lanes."""
+"""Broadcasts elements of A into all lanes, to multiply vectors of B by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a contraction does to an element before it is stored: bias, activation, residual, scale, cast."""
+"""Epilogues: what is applied to a sum before it is stored (bias, activation, residual, scale, cast)."""
 
 from __future__ import annotations
 

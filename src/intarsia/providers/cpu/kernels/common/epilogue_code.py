@@ -1,4 +1,4 @@
-"""How every template ends: apply an epilogue to vectors of accumulators, and store them."""
+"""Code of epilogues: applies one to vectors of accumulators, and stores them."""
 
 from __future__ import annotations
 

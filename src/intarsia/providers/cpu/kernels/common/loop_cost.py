@@ -1,4 +1,4 @@
-"""How much work loop kernels are.
+"""Cost of loop kernels.
 
 Steps that are read from the cache name a class of this module: apart from `lower`, since a session that only meets another
 size needs none of what lowers a graph.

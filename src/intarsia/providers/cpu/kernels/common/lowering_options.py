@@ -1,4 +1,4 @@
-"""What a session's configuration entries say to lowering, read once."""
+"""A session's configuration entries that lowering reads, parsed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The register-tile micro-kernels that all matrix products rest on, as one function for each element type and target.
+"""Register-tile micro-kernels of all matrix products, as one function for each element type and target.
 
     void micro(ptr a, i64 lda, ptr b, i64 ldb, i64 k, ptr taps, i64 ntaps, ptr tile, i64 accumulate, ptr ahead, i64 pace,
                i64 rows, i64 vectors)
@@ -41,7 +41,7 @@ from intarsia.providers.cpu.kernels.common.broadcast_a import Numbers, multiplie
 
 PARAMETERS = ("p", "i", "p", "i", "i", "p", "i", "p", "i", "p", "i", "i", "i")
 _VARIANT_PARAMETERS = PARAMETERS[:-2]
-STORED = (DType.FLOAT16, DType.BFLOAT16, DType.INT8)  # what B's elements may be in the place of FLOAT
+STORED = (DType.FLOAT16, DType.BFLOAT16, DType.INT8)  # what B's elements may be instead of FLOAT
 _FEW_ROWS = 2  # that wait for B, not for multiply-adds
 _STEPS_BY_ROWS = 2  # the last ones
 _MANY_CELLS = 12  # of a tile whose sums are stored row by row
@@ -155,7 +155,7 @@ def micro_text(
     Args:
         tile: where it is not `tile_of(dtype, target)`.
         stored: the type of B's elements (`STORED`) where it is not `dtype`.
-        met: which tiles it is going to meet.
+        met: which tiles it is called for.
     """
 
     def variant(body: Body, tile: Tile, rows: int, vectors: int) -> None:
@@ -374,7 +374,7 @@ class Micro:
             b.store(value, self._tile(tile, index))
 
     def _finished(self, sums: Value, column: Value | None) -> Value:
-        """What is stored, of sums of products and those of a column (`column_sums`)."""
+        """The value to store, from sums of products and those of a column (`column_sums`)."""
         return sums
 
     def _sum(self, x: Value, y: Value) -> Value:
@@ -432,7 +432,7 @@ class Micro:
         return self.body.at(pb, ldb), self.body.at(ahead, pace)
 
     def _fetch(self, ahead: Value) -> None:
-        """What a step fetches."""
+        """Loads of a step."""
         for j in range(0, self.vectors * self.column_nbytes, 64):
             self.body.prefetch(self.body.at(ahead, j), 2)
 

@@ -1,4 +1,4 @@
-"""Copies that pass by the caches, for results that are too large to stay there until somebody reads them.
+"""Non-temporal copies, for results that are too large to stay in the caches until they are read.
 
 A store into a line that no cache has makes the core read the line first, and puts something else out of the cache: of a copy
 of some megabytes a third of what is moved is moved for nothing. Stores that are marked so write whole lines into memory.

@@ -1,4 +1,4 @@
-"""Layouts that the templates read: matrices as panels, images with borders, and the weights of a model in both.
+"""Packing: matrices as panels, images with borders, and constant weights in both layouts.
 
 Packed B of a K x N product is a row of panels of `width` (NR) columns, each [K][width]; the last panel is as narrow as whole
 vectors allow, its columns beyond N are zero. One panel follows the other, so panel j begins at element j * K * width.
@@ -171,7 +171,7 @@ def _pack_columns(body: Body, dtype: DType) -> None:
 
 @functools.cache
 def panel_text(dtype: DType, columns: bool, target: Target) -> KernelText:
-    """What `emit_pack_rows` writes, or `emit_pack_columns`, as a part that kernels have in common."""
+    """The code of `emit_pack_rows` or `emit_pack_columns` as a module that several kernels call."""
     body = Module(target).function(SYMBOL_PLACEHOLDER, PACK_PARAMETERS, internal=False)
     (_pack_columns if columns else _pack_rows)(body, dtype)
     return body.module.text("pack_columns" if columns else "pack_rows")

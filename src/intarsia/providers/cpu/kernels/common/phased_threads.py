@@ -1,4 +1,4 @@
-"""How threads go through the phases of a step together, where each phase needs what all tasks of the one before have made.
+"""Barriered phases of a step: a phase reads what all tasks of the one before have written.
 
 A phase has the same tasks as every other, at most `MOST_PARTS`. Each caller claims its own task first, then any that nobody
 has begun: so a caller needs no other one to be there, shares of threads that sleep are computed by those that run, and the

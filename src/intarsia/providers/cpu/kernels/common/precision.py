@@ -1,7 +1,7 @@
-"""What `session.arithmetic` asks for: in which type weights are stored, and in which products are computed.
+"""Precision by `session.arithmetic`: the type in which weights are stored, and in which products are computed.
 
 Only products by constants change: MatMul, Gemm and convolutions, and attention of many queries where vectors multiply pairs of
-bfloat16. Everything else stays in float32. Where the model itself has these factors in bfloat16, it asks for that itself.
+bfloat16. Everything else stays in float32. Where the model itself has these factors in bfloat16, that is a request of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STORED = {"float16": DType.FLOAT16, "float16_weights": DType.FLOAT16, "bfloat16
 
 
 def asked(options: LoweringOptions, node: Node) -> LoweringOptions:
-    """What is asked for at a node: unless the options say it, products of pairs where its tensors are of bfloat16.
+    """The options at a node: unless the options say it, products of pairs where its tensors are of bfloat16.
 
     They are the model's own numbers, rounded where it has them rounded, and sums stay in float32.
     """
@@ -32,7 +32,7 @@ def asked(options: LoweringOptions, node: Node) -> LoweringOptions:
 
 
 def stored_type(options: LoweringOptions, target: Target, own: DType | None = None) -> DType | None:
-    """The type of fewer bits in which float32 weights are kept, or None.
+    """The type of fewer bits in which float32 weights are stored, or None.
 
     Args:
         own: the type that the model gives them, where they were widened: storing it loses nothing, so that needs no option.
@@ -42,14 +42,14 @@ def stored_type(options: LoweringOptions, target: Target, own: DType | None = No
 
 
 def in_halves(options: LoweringOptions, target: Target) -> bool:
-    """Whether products are computed in float16: it is asked for, and the CPU has instructions for it (AVX512-FP16)."""
+    """Whether products are computed in float16: it is requested, and the CPU has instructions for it (AVX512-FP16)."""
     wide = target.arch == "x86_64" and target.has("avx512fp16") and target.vector_bytes == 64
     return options.arithmetic == "float16" and wide
 
 
 def pair_unit(options: LoweringOptions, target: Target) -> str:
-    """What multiplies pairs of bfloat16 (`kernels.matmul.vnni_kernel`) where bfloat16 is asked for; "" where float32 is as
-    fast.
+    """The unit that multiplies pairs of bfloat16 (`kernels.matmul.vnni_kernel`) where bfloat16 is requested; "" where float32
+    is as fast.
 
     VDPBF16PS does as many multiplications of pairs in a cycle as there are float32 multiply-adds on AMD's Zen 4 and later, half
     of them on Intel's CPUs.
@@ -65,7 +65,7 @@ def pair_unit(options: LoweringOptions, target: Target) -> str:
 
 
 def byte_unit(options: LoweringOptions, target: Target) -> str:
-    """What multiplies bytes, where that is not a vector instruction: AMX's tiles, with the same results; else "".
+    """The matrix unit that multiplies bytes, where there is one: AMX's tiles, with the same results; else "".
 
     Raises:
         InvalidArgument: the unit that the options name is not there.
@@ -81,7 +81,7 @@ def may_try_pairs(options: LoweringOptions, target: Target) -> bool:
 
 
 def timed_for(dtype: DType, options: LoweringOptions, target: Target) -> tuple[str, ...]:
-    """What a schedule that timing chose holds for, of a product's type and options: a part of its key.
+    """The part of a timed schedule's key that follows from a product's type and options.
 
     One key stands for a product before and after its first operand, of float32, is stored as bfloat16 (`store_as_bfloat16`):
     that is done for the schedule chosen. The unit is named, since schedules of pairs have one name for all units. One that the
@@ -111,10 +111,10 @@ def _named_unit(options: LoweringOptions, target: Target) -> str:
 
 
 def described_unit(unit: str, source: DType) -> str:
-    """What of a step of a unit is not float32, for people."""
+    """The reduced precision of a unit's step, for people."""
     return f"bfloat16 by {UNIT_NAMES[unit]}" if source is DType.FLOAT else ""
 
 
 def described(stored: DType | None) -> str:
-    """What of a step is not float32, for people."""
+    """The reduced precision of a step, for people."""
     return "" if stored is None else f"{stored.name.lower()} weights"

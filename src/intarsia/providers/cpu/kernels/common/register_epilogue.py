@@ -1,6 +1,6 @@
 """Epilogues that a micro-kernel applies to sums in its registers: a bias for each column, maybe a tensor as C is, then bounds.
 
-The micro-kernels of `blocked_k_microkernel` for `tiled_rows` or more take the address of a record in the place of `accumulate`:
+The micro-kernels of `blocked_k_microkernel` for `tiled_rows` or more take the address of a record instead of `accumulate`:
 words
 `FIELDS`, of which `accumulate` is what it would have been, `c` and `ldc` say where rows of C go, `bias` where the columns'
 numbers are, `rest` how many columns the last vector has if not all, and `bounded` whether the two numbers behind, `low` and
@@ -42,7 +42,7 @@ def takes_residuals(target: Target) -> bool:
 
 
 def ending_of(epilogue: Epilogue | None, dtype: DType, target: Target) -> Ending | None:
-    """The epilogue as an ending of sums of `dtype`; None where it is more than that."""
+    """The epilogue as a register epilogue of sums of `dtype`; None where it is more than that."""
     if epilogue is None or epilogue.dtype is not dtype:
         return None
     low, high, t = -math.inf, math.inf, _plain(epilogue.root)
@@ -153,5 +153,5 @@ def emit_ending(body: Body, record: Value, sums: list[list[Value]], dtype: DType
 
 
 def accumulates(body: Body, record: Value) -> Value:
-    """What the record has in the place of `accumulate`."""
+    """The record that is given instead of `accumulate`."""
     return body.load_i64(body.at(record, _AT["accumulate"]))

@@ -43,7 +43,7 @@ class Constants(Protocol):
 
 @dataclass(frozen=True)
 class LoweringEnv:
-    """What schedules are chosen for.
+    """Target, options and constants by which schedules are chosen.
 
     Attributes:
         constants: the operands' values where they are known.
@@ -56,7 +56,7 @@ class LoweringEnv:
     choices: Mapping[str, str]
 
     def options_of(self, template: Template) -> LoweringOptions:
-        """The options at a node, whose own types may ask for less than float32."""
+        """The options at a node, whose own types may request less than float32."""
         return asked(self.options, template.node)
 
     def timed(self, template: Template) -> str:
@@ -119,7 +119,7 @@ class Schedule(ABC, Generic[NodeKind_contra]):
 
 @dataclass(frozen=True)
 class Considered:
-    """What was thought of a schedule for a node.
+    """The verdict on a schedule for a node.
 
     Attributes:
         applies: yes, or no and why.
@@ -202,7 +202,7 @@ def _support(schedule: Schedule[Any], template: Template, env: LoweringEnv) -> S
 
 @dataclass(frozen=True)
 class Candidates:
-    """What may be chosen for a node by timing.
+    """The schedules of a node that are worth timing.
 
     Attributes:
         key: `Template.schedule_key`.

@@ -106,7 +106,7 @@ class Template:
         return ()
 
     def schedule_key(self, env: LoweringEnv) -> str | None:
-        """What is equal for nodes that take equally long, so that one of them is timed for all; None where none is, since
+        """The key of nodes that take equally long, so that one of them is timed for all; None where none is, since
         sizes are not known or the template is no node by itself."""
         return None
 

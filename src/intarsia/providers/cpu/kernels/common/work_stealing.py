@@ -1,4 +1,4 @@
-"""How threads share the units of a step: ranges of their own, and behind them pieces that are claimed by whoever is free.
+"""Work stealing among the threads of a step: each has a range of units, then claims pieces of the tails.
 
 Cores are not equally fast: a neighbour may use the other half of one. Threads are two halves, each with its part of the units.
 The first of these are even ranges of its threads; the last ones, its tail, are pieces. Its own threads claim them from the

@@ -1,4 +1,4 @@
-"""Micro-kernels for sums that are cut into blocks of some 128 steps, so that a block of B stays in the first-level cache.
+"""Micro-kernels for sums in K blocks of some 128 steps, so that a block of B stays in the first-level cache.
 
     void micro(ptr a, i64 lda, ptr b, i64 near, i64 rest, ptr taps, i64 ntaps, ptr tile, i64 accumulate, ptr ahead, i64 pace,
                i64 rows, i64 vectors)
@@ -8,10 +8,10 @@ computes, for i < rows and j < vectors * lanes,
     tile[i][j] (+)= sum over t < ntaps, p < STEPS of a[taps[t] + i * lda + p] * b[(t * STEPS + p) * vectors * lanes + j]
                   + sum over p < rest of a[taps[ntaps] + i * lda + p] * b[(ntaps * STEPS + p) * vectors * lanes + j]
 
-or, where `accumulate` is the address of an `ending` record (of tiles that are nearly whole), finishes the sums as that says and
-stores them in C. `lda`, `near`, `pace` and the table `taps` are in bytes. Each tap fetches into the first-level cache what lies
-`near` bytes behind half of its rows (behind the others in the next tap: a tap is half a cache line of float32), and into the
-second-level cache the lines of one step of B at `ahead`, which then moves by `pace`.
+or, where `accumulate` is the address of a register epilogue's record (of tiles that are nearly whole), applies that to the
+sums and stores them in C. `lda`, `near`, `pace` and the table `taps` are in bytes. Each tap fetches into the first-level cache
+what lies `near` bytes behind half of its rows (behind the others in the next tap: a tap is half a cache line of float32), and
+into the second-level cache the lines of one step of B at `ahead`, which then moves by `pace`.
 """
 
 from __future__ import annotations

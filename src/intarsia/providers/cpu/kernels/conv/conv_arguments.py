@@ -22,7 +22,7 @@ from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 
 @dataclass(frozen=True)
 class FilterCall(KernelCall):
-    """What calls of convolutions of floats and of bytes share."""
+    """Base of the calls of convolutions of floats and of bytes."""
 
     geometry: Geometry
     spec: Any
@@ -64,7 +64,7 @@ class ConvolutionCall(FilterCall):
 
 
 class ProductCall(ConvolutionCall):
-    """A product of an image's lines by filters, which can be asked for some of the lines."""
+    """A product of an image's lines by filters, which can be called for some of the lines."""
 
     @abstractmethod
     def placed(

@@ -1,4 +1,4 @@
-"""What schedules of convolutions of floats share: a type, and an estimate of multiply-adds and bytes."""
+"""Base of the schedules of convolutions of floats, and an estimate of multiply-adds and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions by filters that the run computes: these are packed in it, then the kernels are those of constant filters."""
+"""Convolutions by dynamic filters: a step of the run packs them, then the kernels are those of constant filters."""
 
 from __future__ import annotations
 

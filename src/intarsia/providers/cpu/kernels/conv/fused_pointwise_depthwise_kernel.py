@@ -1,4 +1,4 @@
-"""A pointwise convolution and the depthwise one behind it, a stripe of lines at a time: what is between stays in the cache.
+"""A pointwise convolution and the depthwise one behind it, fused: a stripe of lines at a time, which stays in the cache.
 
 A thread takes neighbouring stripes. For each it has the product's kernel compute the lines of the map between that the stripe
 adds, into memory of its own, and the window's kernel read them there. Lines that the next stripe needs too are moved to the
@@ -51,7 +51,7 @@ def cut(lines: int, inner_lines: int, window: tuple[int, int, int], most: int, t
     At most `most` lines between are in memory at once, or as few as one line of the result needs; threads get equal numbers.
     """
     extent, stride, pad = window
-    least = max(1, -(-(extent - stride + pad) // stride))  # what is kept must not overlap with where it goes
+    least = max(1, -(-(extent - stride + pad) // stride))  # what is retained must not overlap with where it goes
     each = max(least, (most - extent) // stride + 1)
     count = -(-lines // each)
     each = max(least, -(-lines // (-(-count // threads) * threads)))
@@ -112,8 +112,8 @@ def stripe_args(
     product: Any, window: Any, scratch: Any, nbytes: Mapping[str, int], images: int,
     stripes: Sequence[tuple[Stripe, Sequence[Any], Sequence[Any], Sequence[Any]]],
 ) -> list[Any]:  # fmt: skip
-    """The kernel's arguments: of every stripe of the first image the product's for the lines that are kept and for the others
-    (their `c` is set when it runs), and the window's (its `x` likewise, the first).
+    """The kernel's arguments: of every stripe of the first image the product's for the lines that are retained and for the
+    others (their `c` is set when it runs), and the window's (its `x` likewise, the first).
 
     Args:
         product, window: the kernels' addresses.

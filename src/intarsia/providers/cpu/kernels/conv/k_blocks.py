@@ -1,4 +1,4 @@
-"""How the sum of a convolution by windows is cut into blocks (`line_buffer_kernel`)."""
+"""K blocks of a convolution by windows (`line_buffer_kernel`)."""
 
 from __future__ import annotations
 

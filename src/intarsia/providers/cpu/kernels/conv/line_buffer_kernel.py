@@ -1,4 +1,4 @@
-"""Convolutions with windows, whose sums are cut into blocks (`blocked_k_microkernel`), through a copy of their input.
+"""Convolutions with windows in K blocks (`blocked_k_microkernel`), from a line buffer (im2col of lines).
 
 A thread copies the input of some lines of the output, with its border, into memory of its own, as [block of channels][plane]
 [line][pixel][a cache line of channels]: there a tile's rows are neighbouring lines of the cache, whatever the number of

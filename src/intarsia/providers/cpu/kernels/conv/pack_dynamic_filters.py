@@ -1,4 +1,4 @@
-"""Filters of a convolution that are computed in the run, packed in it: ONNX's [M, C / group, *kernel] as panels.
+"""Packs dynamic filters of a convolution in the run: ONNX's [M, C / group, *kernel] as panels.
 
 Each vector of filters is a transposition in registers whose rows go where a table says: the same step serves
 `pointwise_kernel.rows_text`, `line_buffer_kernel.window_text` and `depthwise`.

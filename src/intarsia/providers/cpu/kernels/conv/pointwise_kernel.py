@@ -1,4 +1,4 @@
-"""Pointwise convolutions, whose sums are cut into blocks (`blocked_k_microkernel`): C[m, n] = epilogue(A[m, :] B), A in rows.
+"""Pointwise convolutions in K blocks (`blocked_k_microkernel`): C[m, n] = epilogue(A[m, :] B), A in rows.
 
 Packed weights are [panel][step][columns of the panel]. One block of a panel, some 128 steps, stays in the first-level cache
 while the tiles of a group go past it; their sums wait on the stack. Work is cut into tiles in the order chunk of tiles, panel,
@@ -174,7 +174,7 @@ class Rows(Gemm):
         return self.module.text(self.name, self.effort)
 
     def _begin(self) -> Value:
-        """What is done once for each call; returns how many units there are."""
+        """Writes the code at the beginning of a call; returns how many units there are."""
         return self.body.mul(self.v["tiles"], self.v["panels"])
 
     def _units(self, unit: Value, last: Value, taken: Value) -> Value:

@@ -1,4 +1,4 @@
-"""The schedules of convolutions that are multiplied in bfloat16 or float16, where that is asked for."""
+"""The schedules of convolutions that are multiplied in bfloat16 or float16, where that is requested."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _in_pairs(node: Convolution, env: LoweringEnv) -> Support:
     if node.data.dtype not in PAIRED:
         return Support.no(f"it is of {node.data.dtype.name.lower()}")
     if not reads_rows(env.options_of(node), env.target):
-        return Support.no("products of pairs of bfloat16 are not asked for, or the CPU is no faster with them")
+        return Support.no("products of pairs of bfloat16 are not requested, or the CPU is no faster with them")
     return _YES
 
 
@@ -136,7 +136,7 @@ class _Packed(ConvSchedule):
         if node.group > 1:
             return Support.no(f"its channels are {node.group} groups")
         if not pair_unit(env.options_of(node), env.target):
-            return Support.no("products of pairs of bfloat16 are not asked for, or the CPU is no faster with them")
+            return Support.no("products of pairs of bfloat16 are not requested, or the CPU is no faster with them")
         return _YES
 
 
@@ -201,7 +201,7 @@ class Float16Rows(ConvSchedule):
 
     def applies(self, node: Convolution, env: LoweringEnv) -> Support:
         if not in_halves(env.options, env.target):
-            return Support.no("products of float16 are not asked for, or the CPU has none")
+            return Support.no("products of float16 are not requested, or the CPU has none")
         if node.data.dtype is not DType.FLOAT:
             return Support.no(f"it is of {node.data.dtype.name.lower()}, not float32")
         if not (node.is_pointwise and node.group == 1):

@@ -1,4 +1,4 @@
-"""What convolution and pooling in channels-last layout share: sizes, the border, and when a node is taken."""
+"""Geometry of channels-last convolution and pooling: sizes, the border, and which nodes are matched."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ WHOLE = Place()
 
 @dataclass(frozen=True)
 class Windowed(Template):
-    """What convolution and pooling share. The data input and the output are [N, spatial..., C]."""
+    """Base of convolution and pooling. The data input and the output are [N, spatial..., C]."""
 
     operands: ClassVar[int] = 1  # inputs that the kernel reads
     pads: tuple[Dim, ...] = field(default=())
@@ -233,7 +233,7 @@ class Windowed(Template):
         return [step], source
 
     def border_number(self, workspace: Workspace) -> str:
-        """What the input is surrounded by: the name of a number, "" for zeros."""
+        """The padding value of the input: the buffer of a number, "" for zeros."""
         return ""
 
 
@@ -256,7 +256,7 @@ class BorderCall(KernelCall):
 
 
 class Filtered(Windowed):
-    """What convolutions of floats and of bytes share: the second input has the filters."""
+    """Base of convolutions of floats and of bytes: the second input has the filters."""
 
     operands = 2
 

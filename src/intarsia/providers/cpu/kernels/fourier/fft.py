@@ -88,7 +88,7 @@ def _known(node: Node, index: int, inference: Inference) -> Dim | None:
 
 
 def _is_long(length: Dim) -> bool:
-    """Whether the tables of a transform, which would be made with the session, are larger than a model should ask for."""
+    """Whether the tables of a transform, which would be made with the session, are larger than a model should need."""
     return isinstance(length, int) and length > _MOST_LENGTH
 
 

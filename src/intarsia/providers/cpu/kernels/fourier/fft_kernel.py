@@ -35,7 +35,7 @@ _I64 = ir_builder.IntType(64)
 
 @dataclass(frozen=True)
 class Form:
-    """What a kernel is made for.
+    """Compile-time parameters of the kernel.
 
     Attributes:
         source: "real", "complex", or "half": the first n / 2 + 1 elements of a transform of real numbers.

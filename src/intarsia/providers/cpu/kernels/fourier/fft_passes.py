@@ -68,7 +68,7 @@ class Pass:
 
 @dataclass(frozen=True)
 class PassCall(ScratchCall):
-    """A pass's arguments, once sizes are known. A transform of no elements is one zero, of which no or one element is kept."""
+    """A pass's arguments, once sizes are known. A transform of no elements is one zero; no or one element is written of it."""
 
     made: Pass
     target: Target

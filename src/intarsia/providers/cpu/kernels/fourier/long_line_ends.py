@@ -1,4 +1,4 @@
-"""What comes before and behind the transform of a single long line: products by a table, and even lengths of real numbers.
+"""Pre- and post-processing of the transform of a single long line: products by a table, and real lines of even length.
 
 Real numbers x[0], x[1], ... of even length n are taken for n / 2 complex ones. With their transform Z and h = n / 2, that of x
 is X[k] = E[k] + w^k O[k], where E[k] = (Z[k] + conj(Z[h - k])) / 2, O[k] = (Z[k] - conj(Z[h - k])) / 2i, w = exp(-2 pi i / n).
@@ -27,7 +27,7 @@ Pair = tuple[Value, Value]
 
 @dataclass(frozen=True)
 class Form:
-    """What is done to each line.
+    """The operation on each line.
 
     "unfold": Z [count - 1] becomes X [count]; "fold": X [count + 1] becomes Z [count]; "multiply": element j < have is
     multiplied by table[j] and by the scale, zeros follow up to `count`. Sources and targets are "complex" or "real" (the real

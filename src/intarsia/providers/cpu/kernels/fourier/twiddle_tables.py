@@ -1,4 +1,4 @@
-"""What a Fourier transform's kernel reads beside its data: the factors of a length, and roots of unity.
+"""Tables of a Fourier transform: the factors of a length, and twiddle factors (roots of unity).
 
 A length whose prime factors are at most `LARGEST_RADIX` is transformed in one stage per factor. Any other becomes a
 convolution of a smooth length (Bluestein, "A linear filtering approach to the computation of discrete Fourier transform",

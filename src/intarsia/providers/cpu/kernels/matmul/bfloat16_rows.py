@@ -47,7 +47,7 @@ _SERIAL_NUMBERS = 8192  # rounding fewer is not worth waking other threads for
 
 
 def reads_rows(options: LoweringOptions, target: Target) -> bool:
-    """Whether products in bfloat16 are asked for, and read their rows where they lie."""
+    """Whether products in bfloat16 are requested, and read their rows where they lie."""
     return target.halves_vectors and pair_unit(options, target) == VECTORS
 
 
@@ -75,7 +75,7 @@ def row_steps(
 
     Args:
         source: the buffer of A, rows of K numbers of `dtype`, FLOAT or BFLOAT16.
-        weights: the constant that B is made from, `matrix` its float32 numbers [K, N]; `key` tells its forms apart.
+        weights: the constant that B is made from, `matrix` its float32 numbers [K, N]; `key` distinguishes its forms.
     """
     k, n = matrix.shape
     before, a = rounded(target, workspace, source, dtype, m * k)

@@ -1,4 +1,4 @@
-"""Products by constants in float16 arithmetic, where `session.arithmetic` asks for it."""
+"""Products by constants in float16 arithmetic, where `session.arithmetic` requests it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LEAST_ROWS = 8  # fewer wait for the weights, which float32 sums of float16 wei
 
 
 def halves_pay(options: LoweringOptions, target: Target, m: Dim, n: int, k: int) -> bool:
-    """Whether products in float16 are asked for, and this one has rows, columns and terms enough."""
+    """Whether products in float16 are requested, and this one has rows, columns and terms enough."""
     few = isinstance(m, int) and m < _LEAST_ROWS
     return in_halves(options, target) and not few and min(n, k) >= 2 * halves.half_tile(n, target).lanes
 
@@ -41,7 +41,7 @@ def half_steps(
 
     Args:
         source: the buffer of A, float32 rows of K numbers.
-        weights: the constant that B is made from, `matrix` its float32 numbers [K, N]; `key` tells its forms apart.
+        weights: the constant that B is made from, `matrix` its float32 numbers [K, N]; `key` distinguishes its forms.
     """
     k, n = matrix.shape
     tile = halves.half_tile(n, target)

@@ -62,7 +62,7 @@ _OPERAND_FIELDS = 6  # address, bytes between rows, lines, images, batch0, batch
 
 @dataclass(frozen=True)
 class GemmSpec:
-    """What is compiled in.
+    """Compile-time parameters of the kernel.
 
     Attributes:
         dtype: FLOAT or DOUBLE, of A, B and the accumulators (C's is the epilogue's); or INT32: the sums of products of
@@ -331,7 +331,7 @@ class Gemm:
 
     @property
     def effort(self) -> str:
-        """What takes the kernel's time are micro-kernels and parts, which it calls; LLVM's passes would take half of a first
+        """The kernel's time goes to the micro-kernels and modules that it calls; LLVM's passes would take half of a first
         start. A kernel that finishes sums of bytes gains by simpler instructions, one that packs words by all passes."""
         if self.spec.halves or self.spec.unit:
             return Effort.ALL

@@ -1,4 +1,4 @@
-"""The schedules of products by a constant that are multiplied in bfloat16 or float16, where that is asked for."""
+"""The schedules of products by a constant that are multiplied in bfloat16 or float16, where that is requested."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.matmul.matmul import MatMul
 
 _YES = Support.yes()
-_NOT_ASKED = Support.no("products of pairs of bfloat16 are not asked for, or the CPU is no faster with them")
+_NOT_ASKED = Support.no("products of pairs of bfloat16 are not requested, or the CPU is no faster with them")
 _SMALL = Support.no("it has too few rows, columns or terms, or they do not fill pairs and vectors")
 
 
@@ -109,7 +109,7 @@ class Float16MatMul(MatMulSchedule):
 
     def applies(self, node: MatMul, env: LoweringEnv) -> Support:
         if not in_halves(env.options, env.target):
-            return Support.no("products of float16 are not asked for, or the CPU has none")
+            return Support.no("products of float16 are not requested, or the CPU has none")
         if node.dtype is not DType.FLOAT:
             return Support.no(f"it is of {node.dtype.name.lower()}, not float32")
         found = _by_constant(node, env)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference
 
 _DTYPES = (DType.FLOAT, DType.DOUBLE)
-_WIDENED_ROWS = 64  # for which weights that a model has in fewer bits are kept in float32, where widening them takes time
+_WIDENED_ROWS = 64  # for which weights that a model has in fewer bits are stored as float32, where widening them takes time
 SCHEDULES: tuple[Schedule[MatMul], ...] = (
     Bfloat16MatMulRows("bfloat16-rows"),
     Bfloat16MatMulPacked("bfloat16-packed"),
@@ -187,7 +187,7 @@ class MatMul(Template):
         return self.reads[:1] if choose(self, env).rounds(self, env) else ()
 
     def matrix(self, constants: Constants) -> tuple[np.ndarray, str]:
-        """The second operand, a constant, as [K, N], and what tells this view of it from others."""
+        """The second operand, a constant, as [K, N], and the key of this view of it."""
         b, weights = self.types[1], constants.array(self.reads[1])
         assert b is not None and b.shape is not None and weights is not None
         rows, columns = (evaluate(d, {}) for d in b.shape[-2:])  # a definition may read the constant under another shape

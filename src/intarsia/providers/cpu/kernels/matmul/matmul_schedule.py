@@ -1,4 +1,4 @@
-"""What schedules of matrix products share: a type, and an estimate of multiply-adds and bytes."""
+"""Base of the schedules of matrix products, and an estimate of multiply-adds and bytes."""
 
 from __future__ import annotations
 

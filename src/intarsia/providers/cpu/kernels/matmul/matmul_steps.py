@@ -1,4 +1,4 @@
-"""What products as steps share: when more threads pay, and where operands of an epilogue lie."""
+"""Steps of products: when more threads pay, and where operands of an epilogue lie."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A of a matrix product in the order in which the micro-kernel reads it: [block of K][tile of rows][k][row of the tile].
+"""Packed A of a matrix product, in the order in which micro-kernels read it: [block of K][tile of rows][k][row of the tile].
 
 Blocks have `k_block` steps, the last what remains; tiles have as even numbers of rows as there can be. Nothing is padded, so
 block b begins at element b * k_block * m and, in it, the tile that begins with row r at element r times the block's steps.

@@ -1,4 +1,4 @@
-"""The schedules of matrix products by a constant for which A is packed by tiles, then multiplied in parts of K."""
+"""The schedules of matrix products by a constant for which A is packed by tiles, then multiplied in K blocks."""
 
 from __future__ import annotations
 

@@ -212,10 +212,10 @@ class TiledGemm(Gemm):
         return self.module.text("gemm_tiles", self.effort)
 
     def _enter(self) -> None:
-        """What comes before a share of work."""
+        """Writes the code before a share of work."""
 
     def _leave(self) -> None:
-        """What comes after it."""
+        """Writes the code after a share of work."""
 
     def _rows_of(self, tile: Value) -> tuple[Value, Value]:
         """A register tile's first row, and how many it has: as even numbers as there can be."""

@@ -51,7 +51,7 @@ def may_pay(rows: Dim, n: int, k: int, target: Target, options: LoweringOptions,
 
 @dataclass(frozen=True)
 class Seven:
-    """What the kernel of a product wants beside the product's operands: symbols of the kernels that it calls, and buffers.
+    """Further arguments of the kernel of a product: symbols of the kernels that it calls, and buffers.
 
     Attributes:
         micro, summing, summed, plain: see `strassen.matrix_args`.
@@ -100,10 +100,10 @@ def seven_of(
     spec: gemm_kernel.GemmSpec, target: Target, workspace: Workspace, weights: tuple[str, str, Callable[[], np.ndarray]],
     sizes: tuple[Dim, int], always: bool = False,
 ) -> tuple[Seven, tuple[KernelText, ...]]:  # fmt: skip
-    """What a product of this spec wants, and the kernels that it calls.
+    """The further arguments of a product of this spec, and the kernels that it calls.
 
     Args:
-        weights: B's name, what tells this view of it from others, and what gives B as [K, N].
+        weights: B's name, the key of this view of it, and what gives B as [K, N].
         sizes: M and N.
         always: see `Seven`.
     """

@@ -1,4 +1,4 @@
-"""C[m, n] = epilogue(sum over p of A[m, p] * B[p, n]) by seven products of halves in the place of eight (Strassen, 1969).
+"""C[m, n] = epilogue(sum over p of A[m, p] * B[p, n]) by seven products of halves instead of eight (Strassen, 1969).
 
 A's rows are two halves, B's columns are pairs of neighbouring panels, a block of K's steps are two halves: of a pair, B11
 and B21 are the halves of the first panel's rows, B12 and B22 of the second's.
@@ -213,7 +213,7 @@ class Strassen(Gemm):
         return self.module.text("strassen", self.effort)
 
     def _prepare(self) -> None:
-        """What follows from the arguments, and where in scratch the sums are."""
+        """Values derived from the arguments, and the places of sums in scratch memory."""
         body, v, tile = self.body, self.v, self.tile
         half = body.div(body.add(v["m"], 1), 2)
         self.second = body.sub(v["m"], half)  # where the lower half begins

@@ -1,5 +1,5 @@
-"""What products by Strassen's seven (`strassen`) are made of: a micro-kernel that adds two parts of B as it reads them, sums
-of A with the test that they may be taken, and which columns of B may be added."""
+"""Parts of products by Strassen's seven multiplications (`strassen`): a micro-kernel that adds two parts of B as it reads them,
+sums of A with the test that they may be taken, and which columns of B may be added."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def pair_steps(
 
     Args:
         source: the buffer of A, float32 rows of K numbers.
-        weights: the constant that B is made from, `matrix` its float32 numbers [K, N]; `key` tells its forms apart.
+        weights: the constant that B is made from, `matrix` its float32 numbers [K, N]; `key` distinguishes its forms.
     """
     k, n = matrix.shape
     if not pays(m, n, k):

@@ -124,7 +124,7 @@ class PackBytesCall(KernelCall):
 
 
 def _meaning(name: str) -> str:
-    """What an operand is by its name: K, sums of columns or of rows that steps before compute, or "": any other."""
+    """The kind of an operand, by its name: K, sums of columns or of rows that steps before compute, or "": any other."""
     return DEPTH if name == DEPTH else next((end for end in ("%sums", "%rowsums") if name.endswith(end)), "")
 
 

@@ -1,4 +1,4 @@
-"""What schedules of products of bytes share: a type, constant weights, the terms of zero points, and the product's step."""
+"""Base of the schedules of products of bytes: constant weights, the terms of zero points, and the product's step."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Weights:
     """Constant weights.
 
     Attributes:
-        values: b' itself, int8 [K, N]; `key` tells it from others made of the same constant.
+        values: b' itself, int8 [K, N]; `key` distinguishes it from others made of the same constant.
         sums: sum b' - K zb' of every column.
         zero: what is left of the zero point, one per column; None if nothing is.
     """
@@ -73,7 +73,7 @@ def constant_weights(node: ByteMatMul, constants: Constants) -> Weights:
 
 @dataclass(frozen=True)
 class Factors:
-    """What the product's kernel multiplies, and how.
+    """Factors of the product's kernel, and its micro-kernels.
 
     Attributes:
         a, b: buffers of A and of packed B; None for a column of ones.

@@ -1,4 +1,4 @@
-"""How many products of bytes are summed in the time of four multiply-adds of float32."""
+"""Rates of products of bytes: how many are summed in the time of four multiply-adds of float32."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _fits_bytes(node: ByteMatMul, env: LoweringEnv) -> Support:
 
 
 def _lift(node: ByteMatMul) -> int:
-    """What kernels add to A, which they read as unsigned."""
+    """The number added to A by kernels, which read it as unsigned."""
     return LIFT if node.dtype is DType.INT8 else 0
 
 

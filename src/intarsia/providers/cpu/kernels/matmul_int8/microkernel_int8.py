@@ -1,13 +1,13 @@
 """The micro-kernels of byte products: uint8 or int8 rows times int8 columns, summed exactly in int32.
 
-They have the signature and the geometry of `microkernel`, with groups of four bytes in the place of elements: A's rows are
+They have the signature and the geometry of `microkernel`, with groups of four bytes instead of elements: A's rows are
 bytes along k, B is packed as [groups of k][columns][4] and `k` counts groups. A's last group may be shorter:
 `taps[ntaps]` holds how many bytes of it exist (1 to 4), of which no more are read; B is zero there.
 
 A signed A is read as a + 128 (bits flipped), so its products are too large by 128 times the sum of B's column, which
 callers subtract as they do for zero points. Sums wrap around modulo 2^32 like the int32 that ONNX defines.
 
-vpdpbusd where the CPU has it. Otherwise bytes are widened to 16 bits, even and odd ones apart, and multiplied by pmaddwd,
+vpdpbusd where the CPU has it. Otherwise bytes are widened to 16 bits, even and odd ones separately, and multiplied by pmaddwd,
 which cannot saturate there; constant weights are multiplied faster on such CPUs (`saturation_free_order`, `widened_int16`). On
 ARM64 usdot (i8mm), or sdot (dotprod) of a - 128, to which 128 times the sum of B's four is added; without these, and on other
 architectures, 32-bit products.

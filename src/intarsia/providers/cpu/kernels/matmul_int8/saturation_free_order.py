@@ -126,7 +126,7 @@ def ordered(values: np.ndarray, width: int) -> Ordered:
 
 
 def _sums(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What positive and negative weights add up to where a row's products are summed: [rows, sums]."""
+    """Sums of the positive and of the negative weights that meet in one 16-bit sum: [rows, sums]."""
     wide = rows.astype(np.int16)
     above, below = (side[:, ::2] + side[:, 1::2] for side in (np.maximum(wide, 0), np.maximum(-wide, 0)))
     return above.reshape(len(rows), -1), below.reshape(len(rows), -1)

@@ -257,7 +257,7 @@ class _Micro(BlockMicro):
 
 @dataclass(frozen=True)
 class Factors:
-    """What the kernel multiplies: the micro-kernel, A's bytes and their scales, packed B, C and the bytes between its rows."""
+    """Operands of the kernel: the micro-kernel, A's bytes and their scales, packed B, C and the bytes between its rows."""
 
     micro: Address
     a: Address

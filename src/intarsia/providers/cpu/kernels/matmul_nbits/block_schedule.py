@@ -1,4 +1,4 @@
-"""What schedules of products by blocks of bits share: a type, and steps for few rows beside those for many."""
+"""Base of the schedules of products by n-bits blocks, and steps for few rows beside those for many."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class BlockMatMul(MatMul):
 
     @property
     def accuracy_level(self) -> int:
-        """What A may be rounded to."""
+        """The type that A may be rounded to."""
         return int(self.node.attributes.get("accuracy_level", 0))
 
     @property

@@ -22,7 +22,7 @@ _SERIAL_STEPS = 8192  # below so many nodes passed, other threads are not woken
 _SCRATCH_NBYTES = 1 << 17  # keys and sums of a block of rows
 _MAX_BLOCK = 512
 _SHARES = 4  # blocks per thread, so that none waits long for another
-_PARTIAL = 4096  # sums of parts of a forest that are kept side by side
+_PARTIAL = 4096  # sums of chunks of a forest that lie side by side
 
 
 def tree_sums(node: Node, inference: Inference) -> Template | None:
@@ -82,7 +82,7 @@ class TreesCall(ScratchCall):
         reads: x, nodes, trees, columns, weights, first, targets.
         partial: sums of parts of the forest, where rows alone do not keep the threads busy.
         rows: of x; `have`: features that a row has.
-        steps: nodes that a row passes, `features`: that the trees ask for.
+        steps: nodes that a row passes, `features`: that the trees read.
         where: the node, for messages.
     """
 

@@ -48,7 +48,7 @@ _IDENTITY = {"SUM": 0.0, "MIN": float("inf"), "MAX": float("-inf")}
 
 @dataclass(frozen=True)
 class Form:
-    """What a kernel is made for.
+    """Compile-time parameters of the kernel.
 
     Attributes:
         dtype: FLOAT or DOUBLE, of the data.

@@ -1,4 +1,4 @@
-"""How experts' matrices of few bits lie in memory: what their kernels read, and what the graph is made ready for."""
+"""Storage of experts' matrices of few bits: the layout that kernels read, and for which the graph is legalized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concat of tensors as they are, whose result is given to the caller: a decoder's cache that grows, most of all."""
+"""Concat of tensors into a program output, such as a decoder's growing cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What loops and branches do between the steps of their bodies: move values, count, and decide whether to go on."""
+"""Kernels of loops and branches between the steps of their bodies: move values, count, test the condition."""
 
 from __future__ import annotations
 

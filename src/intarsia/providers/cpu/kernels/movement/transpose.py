@@ -167,7 +167,7 @@ def _moved_seconds(node: Transpose, times: float) -> float:
 
 @dataclass(frozen=True)
 class _Moving(KernelCall):
-    """What both kernels are called with. `shape`: of x."""
+    """Base of both kernels' calls. `shape`: of x."""
 
     x: str
     y: str

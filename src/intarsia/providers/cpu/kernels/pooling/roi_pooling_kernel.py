@@ -82,7 +82,7 @@ class _Regions:
         raise NotImplementedError
 
     def frame(self, corners: Sequence[Value]) -> Any:
-        """What bins need of a region."""
+        """Values of a region that its bins read."""
         raise NotImplementedError
 
     def bin(self, frame: Any, image: Value, row: Value, column: Value, mask: Value) -> Value:
@@ -119,7 +119,7 @@ class _Regions:
         return self.module.text(name)
 
     def is_missing(self, batch: Value) -> Value:
-        """Whether there is no batch of that number, which `status` is told."""
+        """Whether there is no batch of that number, which is written to `status`."""
         body = self.body
         missing = body.b.icmp_unsigned(">=", batch, self.v["batches"])
         with body.when(missing):

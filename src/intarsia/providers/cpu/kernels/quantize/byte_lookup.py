@@ -122,7 +122,7 @@ class ByteFunction:
 
 
 def byte_function(root: Tensor, constants: Mapping[str, Constant]) -> ByteFunction | None:
-    """What `root` computes from one byte of the same place and numbers, if it is no more."""
+    """The function of one byte at the same place that `root` computes, if it depends on nothing else."""
     if root.dtype not in _BYTES:
         return None
     order = walk([root])

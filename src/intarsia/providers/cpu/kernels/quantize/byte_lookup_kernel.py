@@ -44,7 +44,7 @@ def kernel_text(target: Target) -> KernelText:
 
 
 def _steps(target: Target) -> tuple[Callable[[Body, Value, Value, Value, Value, Value], None], int]:
-    """What writes elements from `first` to `last`, and of how many the difference is a multiple."""
+    """The function that writes elements from `first` to `last`, and the divisor of their number."""
     if target.has("avx512vbmi"):
         return _vectors, _LANES
     if target.arch == "x86_64" and target.has("avx2"):

@@ -1,4 +1,4 @@
-"""DynamicQuantizeLinear by two kernels, so that the extrema are looked for once, by all threads."""
+"""DynamicQuantizeLinear by two kernels, so that all threads search the extrema together, once."""
 
 from __future__ import annotations
 

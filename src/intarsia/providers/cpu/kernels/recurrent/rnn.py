@@ -60,7 +60,7 @@ def recurrent_layer(node: Node, inference: Inference) -> Template | None:
 
 
 class Parts(NamedTuple):
-    """What a layer's template is made of: buffers of X, sequence_lens, initial_h, initial_c; constants W, R, B, P."""
+    """Operands of a layer's template: buffers of X, sequence_lens, initial_h, initial_c; constants W, R, B, P."""
 
     spec: RecurrentSpec
     reads: tuple[str, ...]
@@ -91,7 +91,7 @@ def parts_of(
 
 
 def _spec(node: Node, dtype: DType, peepholes: bool) -> RecurrentSpec | None:
-    """What is compiled in, or None for attributes that only the definition has."""
+    """Compile-time parameters of the kernel; None for attributes that only the definition has."""
     a = node.attributes
     if a.get("direction", "forward") not in ("forward", "reverse", "bidirectional"):
         return None
@@ -199,7 +199,7 @@ class Recurrent(Template):
         return self.directions * rnn_arguments.columns_of(self.hidden, GATES[self.spec.cell], tile_of(self.spec.dtype, target))
 
     def layer(self, target: Target, inputs: InputProducts) -> Layer:
-        """What decides how its work is divided, with input products that are computed then."""
+        """Sizes and options by which its work is divided; `inputs`: when input products are computed."""
         reverse = self.node.attributes.get("direction") == "reverse"
         return Layer(
             self.spec, target, self.extents, self.depth, self.hidden, self.directions, reverse, self._batch_first, inputs

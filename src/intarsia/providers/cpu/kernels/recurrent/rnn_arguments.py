@@ -1,5 +1,5 @@
-"""LSTM, GRU and RNN layers: the loop over a sequence, whose input products are known. How work is cut, data lie, and what the
-kernel (`kernels.recurrent.rnn_kernel`) is told.
+"""LSTM, GRU and RNN layers: the loop over a sequence, whose input products are known. How work is divided, how data lie, and
+the arguments of the kernel (`kernels.recurrent.rnn_kernel`).
 
 `X W^T + bias` of the whole sequence is one matrix product (`kernels.matmul.gemm_kernel`) whose columns are arranged as
 `arrange` says;
@@ -60,7 +60,7 @@ Activation = tuple[str, float, float]
 
 @dataclass(frozen=True)
 class RecurrentSpec:
-    """What is compiled in.
+    """Compile-time parameters of the kernel.
 
     Attributes:
         cell: "LSTM", "GRU" or "RNN".

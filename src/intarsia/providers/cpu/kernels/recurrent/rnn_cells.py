@@ -1,4 +1,4 @@
-"""What a recurrent cell does to one vector of hidden units, for `rnn_kernel`."""
+"""Gates and state update of a recurrent cell, for one vector of hidden units (`rnn_kernel`)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ are computed, chunk by chunk (a panel of W, at most as many of its rows as R has
 (`rnn_row_product.row_and_tile`). Chunks are dealt out evenly to the steps of a group, and what a step has no panels of R for
 follows it. Only the first group, of what is left over of the sequence, is computed before.
 
-A unit has two groups' products in scratch memory, panel by panel as sums are, in the place of those of the whole sequence. A
+A unit has two groups' products in scratch memory, panel by panel as sums are, instead of those of the whole sequence. A
 step's share follows from its number, so that steps may be those of pieces and parts.
 """
 

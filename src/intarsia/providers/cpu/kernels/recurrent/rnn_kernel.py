@@ -1,4 +1,4 @@
-"""The kernel of LSTM, GRU and RNN layers; see `recurrent` for how its work is cut."""
+"""The kernel of LSTM, GRU and RNN layers; see `rnn_arguments` for how its work is divided."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernels of a recurrent layer are called with, and when input products are computed."""
+"""The calls of a recurrent layer's kernels, and when input products are computed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class InputProducts(Enum):
 
 @dataclass(frozen=True)
 class Layer:
-    """What decides how a layer's work is divided.
+    """Sizes and options by which a layer's work is divided.
 
     Attributes:
         extents: steps of the sequence, and rows of the batch.

@@ -54,7 +54,7 @@ def row_nbytes(padded: int) -> int:
 
 
 def spare_nbytes(padded: int, rows: int) -> int:
-    """What a step keeps: scales and zero point, and the rows as bytes."""
+    """Values that a step retains: scales and zero point, and the rows as bytes."""
     return _HEADER + rows * row_nbytes(padded)
 
 

@@ -30,8 +30,9 @@ _FIELDS = ("y", "n", "state", "bounds", "source", "mask")
 
 @dataclass(frozen=True)
 class Form:
-    """What is drawn: "uniform", a + (b - a) u with u in [0, 1); "normal", a + b z (Box and Muller); "below", 1 where u is less
-    than the source's element, else 0; "drop", the source's elements times 1 / (1 - a) where u >= a, else 0, and which they are.
+    """The distribution: "uniform", a + (b - a) u with u in [0, 1); "normal", a + b z (Box and Muller); "below", 1 where u is
+    less than the source's element, else 0; "drop", the source's elements times 1 / (1 - a) where u >= a, else 0, and which they
+    are.
 
     u has 24 bits; 53 where `dtype`, of the result, is double (not for "below" and "drop").
     """
@@ -81,7 +82,7 @@ def draw_text(target: Target) -> KernelText:
 
 
 def _elements(form: Form) -> list[k.Tensor]:
-    """Vectors of elements of a block; behind them, for "drop", vectors of which are kept.
+    """Vectors of elements of a block; behind them, for "drop", vectors of which elements stay.
 
     Operands: a counter's four words, the key's two, a, b, and for each vector of elements that of the source.
     """

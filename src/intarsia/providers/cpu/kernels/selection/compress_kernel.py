@@ -1,4 +1,4 @@
-"""Elements, or blocks of bytes, whose condition holds, one behind the other."""
+"""Compress: copies elements, or blocks of bytes, whose condition holds, densely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NonZero, Compress, Unique and Range without detours: called from Python, since sizes of their outputs depend on data.
+"""NonZero, Compress, Unique and Range as host steps: called from Python, since sizes of their outputs depend on data.
 
 Each takes plain arrays and leaves other operands (strings, odd ranks, wrong values) to the definition by answering None.
 """

@@ -1,4 +1,5 @@
-"""Places of elements that are not zero: counted by whole vectors, then written compressed, a row of the last axis at a time."""
+"""NonZero: indices of elements that are not zero, counted by whole vectors, then written compressed, a row of the last axis at
+a time."""
 
 from __future__ import annotations
 

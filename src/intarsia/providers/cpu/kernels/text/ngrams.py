@@ -1,4 +1,4 @@
-"""TfIdfVectorizer of integers by a kernel; words become integers first (LabelEncoder), which only Python can look up."""
+"""TfIdfVectorizer of integers by a kernel; strings become integers first (LabelEncoder), which only Python can look up."""
 
 from __future__ import annotations
 

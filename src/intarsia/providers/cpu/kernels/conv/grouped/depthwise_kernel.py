@@ -95,7 +95,7 @@ _LONG = 12  # pixels of a line that then do not stay there
 
 def scheduled(spec: WindowSpec, channels: int, width: int | None, target: Target) -> WindowSpec:
     """How a window goes over an image of so many channels, of which a line of output has `width` pixels (None: not known): so
-    many pixels at once that few are computed in vain, from lines that are kept where those of the image drive each other out
+    many pixels at once that few are computed in vain, from lines that are copied where those of the image drive each other out
     of the cache."""
     if width is not None:
         spec = replace(spec, pixels=pixels_at_once(width, target))

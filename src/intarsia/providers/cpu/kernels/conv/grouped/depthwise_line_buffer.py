@@ -1,9 +1,9 @@
-"""Depthwise convolution that keeps the lines its window sees in memory of its own, a cache line of channels at a time.
+"""Depthwise convolution from a line buffer, a copy of the lines that its window sees, a cache line of channels at a time.
 
 In an image of many channels neighbouring pixels lie so far apart that the lines a window sees fall into few sets of the
-first-level cache, and are gone before the next line of output asks for them. Here a thread takes one cache line of channels
+first-level cache, and are gone before the next line of output reads them. Here a thread takes one cache line of channels
 through some lines of the output: each line of the input is copied once, with its border, into a ring of as many lines as the
-window is high, in which pixels are neighbours. So all but the copy has fixed distances, and asks nothing about borders at the
+window is high, in which pixels are neighbours. So all but the copy has fixed distances, and needs no test for borders at the
 sides.
 """
 
@@ -173,7 +173,7 @@ class KeptLines(Window):
                 some(whole, True)
 
     def _sum(self, state: list[Value], at: Value, vector: Value, offset: int) -> None:
-        """What the outputs from `at` on of a segment see."""
+        """The windows of a segment's outputs from `at` on."""
         body = self.body
         with self._lines(state) as (z, line_of_input, position):
             row = body.at(self._slot(z, line_of_input), body.mul(at, self.strides[2] * LINE), offset)

@@ -1,4 +1,4 @@
-"""Sliding windows channel by channel, channels-last: what depthwise convolution and pooling have in common.
+"""Sliding windows channel by channel, channels-last, of depthwise convolution and pooling.
 
 X [N, D, H, W, C] -> Y [N, OD, OH, OW, C]; a vector holds neighbouring channels. Seven neighbouring output pixels (all
 common map widths are multiples of it) are accumulated in registers, so that an input pixel and a weight are loaded once
@@ -41,7 +41,7 @@ _OPERAND_FIELDS = 6
 
 @dataclass(frozen=True)
 class WindowSpec:
-    """What is compiled in.
+    """Compile-time parameters of the kernel.
 
     Attributes:
         operation: "multiply" (depthwise convolution: sum of pixel times weight), "max" or "average".
@@ -58,7 +58,7 @@ class WindowSpec:
         multiplier: of "multiply", how many neighbouring channels of the output see each one of the input
             (`kernels.conv.grouped.depthwise_kernel`); a power of two that divides a vector.
         pixels: how many neighbouring output pixels are accumulated at once.
-        kept: of "multiply", whether lines of the input are kept beside the image
+        kept: of "multiply", whether lines of the input are copied to a line buffer
         (`kernels.conv.grouped.depthwise_line_buffer`).
     """
 
@@ -93,7 +93,7 @@ class WindowSpec:
 
 def by_pixels(spec: WindowSpec, target: Target) -> bool:
     """Whether all channels of some pixels come before the next pixels, whose addresses are in few registers. Of 32 bytes two
-    vectors share a line of the cache, which would be gone when the second asks for it; and of 16 registers LLVM would spill
+    vectors share a line of the cache, which would be gone when the second reads it; and of 16 registers LLVM would spill
     those that have the distance of each pixel. Of a window of one line no other line of the output reads a pixel again, so
     that what neighbouring outputs see has to stay in the first-level cache, where pixels far apart share few sets (AVX-512)."""
     return target.is_avx2 or spec.is_flat and target.vector_bytes == _LONG_VECTOR_NBYTES
@@ -342,7 +342,7 @@ class Window:
             yield z, line, body.mul(body.add(body.mul(z, self.kernel[1]), y), self.kernel[2])
 
     def _sums(self) -> list[Value]:
-        """What the window's positions are accumulated in."""
+        """The accumulators of the window's positions."""
         return [self._initial()] * self.pixels
 
     def _accumulate(

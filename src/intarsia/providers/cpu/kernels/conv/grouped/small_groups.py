@@ -28,7 +28,7 @@ _LEAST_TERMS = 16  # of a sum in a small group
 
 @dataclass(frozen=True)
 class SmallGroups(ConvSchedule):
-    """As many filters as channels in each group; by pairs of bfloat16 where these are asked for."""
+    """As many filters as channels in each group; by pairs of bfloat16 where these are requested."""
 
     def applies(self, node: Convolution, env: LoweringEnv) -> Support:
         if node.group == 1:

@@ -2,7 +2,7 @@
 
 A vector of a pixel's bytes (16 channels where vectors have 64 bytes) is some words of four channels, of which each group has
 one or two. All of them are loaded at once and repeated, a word in every fourth lane or so; each lane multiplies its word by
-the weights of one filter of the word's group, so that VPDPBUSD wastes nothing. Only what is finished is put in order: the
+the weights of one filter of the word's group, so that VPDPBUSD wastes nothing. Only complete sums are put in order: the
 lanes of a filter (one for each word of its group) are added, and filters of a group become neighbours.
 
 Groups of two channels are taken two together, which multiplies zeros half of the time. Sums, signs and the border are those of

@@ -9,7 +9,7 @@ that is seen, or the sums are, once at the end. So half of the distances, where 
 
 with j below `sums` and r in its multiples. Where a group fills a vector and loads pass beside multiply-adds (`_broadcasts`), a
 unit is loaded into all lanes instead. A vector of 16 sums sees 8 words, loaded twice over: lanes of the upper half have
-the second half of a group's filters, and what is finished is put in order.
+the second half of a group's filters, and complete sums are put in order.
 """
 
 from __future__ import annotations

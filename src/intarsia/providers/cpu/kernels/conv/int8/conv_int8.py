@@ -88,7 +88,7 @@ class ByteConvolution(Filtered):
         return array if zero is None else array - zero.reshape(-1, *(1,) * (array.ndim - 1)).astype(np.int16)
 
     def weights_key(self, constants: Constants) -> str:
-        """What tells `weights` from others that are made of the same constant."""
+        """The key of `weights` among all that is made of the same constant."""
         zero = self.filter_zero(constants)
         return digest(np.zeros(1) if zero is None else zero)
 

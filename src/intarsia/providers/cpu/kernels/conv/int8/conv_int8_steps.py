@@ -1,4 +1,4 @@
-"""What schedules of convolutions of bytes share: a type, the term of the input's zero point, and the steps of kernels that
+"""Base of the schedules of convolutions of bytes: the term of the input's zero point, and the steps of kernels that
 several of them call."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def fits_bytes(node: ByteConvolution, env: LoweringEnv) -> Support:
 
 
 def lift_of(node: ByteConvolution) -> int:
-    """What kernels add to the input, which they read as unsigned."""
+    """The number added to the input by kernels, which read it as unsigned."""
     return LIFT if node.data.dtype is DType.INT8 else 0
 
 
@@ -96,7 +96,7 @@ def window_step(
 
 @dataclass(frozen=True)
 class Filters:
-    """What the sums of windows are multiplied by, and how.
+    """Packed filters, and the micro-kernels that multiply windows by them.
 
     Attributes:
         filters: how many there are, in `group` groups, of windows of `kernel` pixels.
@@ -139,8 +139,8 @@ def sums_step(node: ByteConvolution, request: KernelRequest, source: str, filter
 def byte_filters(
     node: ByteConvolution, request: KernelRequest, parts: np.ndarray, key: str, group: int | None = None
 ) -> Filters:
-    """Filters [parts, M, C / group, *kernel] of int8, whose parts are added, for bytes as they lie; `key` tells them from
-    others made of the same constant, `group` is the node's if nothing is said."""
+    """Filters [parts, M, C / group, *kernel] of int8, whose parts are added, for bytes as they lie; `key` distinguishes
+    them from others made of the same constant, `group` is the node's by default."""
     target, group = request.target, node.group if group is None else group
     tile = sums_tile(node, parts.shape[1], group, request)
     packed = request.workspace.add(

@@ -60,7 +60,7 @@ def tile_count(shape: ConvShape, outputs: int) -> int:
 
 @dataclass(frozen=True)
 class Rates:
-    """What a core does in how much time, of which only the ratios decide.
+    """Rates of a core, of which only the ratios decide.
 
     Attributes:
         flops: of the micro-kernel, in a second.

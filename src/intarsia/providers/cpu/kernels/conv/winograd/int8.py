@@ -1,4 +1,4 @@
-"""Winograd's F(4x4, 3x3) of bytes, exactly: 36 products of 16-bit integers in the place of 144 of bytes.
+"""Winograd's F(4x4, 3x3) of bytes, exactly: 36 products of 16-bit integers instead of 144 of bytes.
 
 The usual points 0, 1, -1, 2, -2 and infinity make the transforms integers once denominators are left to the end (Lavin and
 Gray, "Fast Algorithms for Convolutional Neural Networks", 2015):
@@ -82,7 +82,7 @@ def register_tile(filters: int, target: Target) -> Tile:
 
 @dataclass(frozen=True)
 class Rates:
-    """What a core takes, in cycles.
+    """Costs of a core, in cycles.
 
     Attributes:
         fours: of a vector of words by a word of four bytes, in direct sums.
@@ -111,7 +111,7 @@ _AVX2 = Rates(1.15, 0.6, 240, 200, weight_nbytes=4)  # VPMADDWD, measured on a Z
 
 
 def rates(target: Target) -> Rates | None:
-    """What is known of a target; None: nothing, and direct sums are taken."""
+    """Measured rates of a target; None: there are none, and direct sums are taken."""
     if ByteDot.kind_of(target, target.vector_bytes // 4) == "vpdpbusd":
         return _VNNI
     return _AVX2 if widened_int16.takes(target) else None

@@ -193,7 +193,7 @@ class Winograd:
     # What vectors of the input, of sums and of outputs are.
 
     def _set_neutral(self) -> None:
-        """What is read outside the image."""
+        """The value that is read outside the image."""
         self.body.store(self.body.zero(self.spec.dtype, self.lanes), self.neutral, self.spec.dtype)
 
     def _read(self, pointer: Value, mask: Value | None = None) -> Value:

@@ -100,7 +100,7 @@ class WinogradBfloat16(ConvSchedule):
         if not possible:
             return possible
         if not reads_rows(env.options, env.target):
-            return Support.no("products of pairs of bfloat16 are not asked for, or the CPU is no faster with them")
+            return Support.no("products of pairs of bfloat16 are not requested, or the CPU is no faster with them")
         if node.kernel != (3, 3) or node.group > 1 or node.filter_shape[1] % 2:
             return Support.no("it has planes, groups or an odd number of channels")
         return _YES
