@@ -101,7 +101,7 @@ def _qlinear(op_type: str, operands: int, version: int) -> Callable[[Match], Pat
             return None
         inputs = [*node.inputs, ""][: 3 * operands + 2]
         patch = m.patch()
-        real = [_dequantized(m, patch, *inputs[3 * i : 3 * i + 3]) for i in range(operands)]
+        real = [_dequantized(m, patch, *inputs[i : i + 3]) for i in range(0, 3 * operands, 3)]
         return _requantized(m, patch, op_type, real, (version, attributes), inputs[3 * operands :])
 
     return rewrite
@@ -130,7 +130,7 @@ def _scalar(m: Match, patch: Patch, name: str) -> str:
     return patch.constant(array.reshape(())) if array is not None and array.size == 1 and array.ndim else name
 
 
-def _dequantized(m: Match, patch: Patch, x: str, scale: str, zero: str, axis: int = 1) -> str:
+def _dequantized(m: Match, patch: Patch, x: str, scale: str, zero: str, *, axis: int = 1) -> str:
     inputs = [x, _scalar(m, patch, scale) if scale in m.rewriter.graph.constants else scale]
     if zero:
         inputs.append(_scalar(m, patch, zero))
