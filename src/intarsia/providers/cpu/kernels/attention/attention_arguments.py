@@ -137,7 +137,7 @@ class AttentionShape:
 
 
 class _Layout(NamedTuple):
-    """How work is cut, and where a thread's scratch has its parts."""
+    """Division of work, and layout of a thread's scratch memory."""
 
     tiles: int
     blocks: int

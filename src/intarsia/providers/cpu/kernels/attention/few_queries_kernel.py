@@ -1,6 +1,6 @@
 """Scaled dot-product attention, O = softmax(scale Q K^T + mask) V, without storing the scores.
 
-Work is cut into units of some tiles of query rows of one head; every thread takes a contiguous share of (batch, head, block
+Work is divided into units of some tiles of query rows of one head; every thread takes a contiguous share of (batch, head, block
 of tiles), so that a thread mostly stays with a head. It packs the head's K^T into panels once (and V where there are rows
 enough to pay for it, or its columns are no whole vectors); few rows multiply with K where it lies, a key at a time. Keys are
 taken in blocks: the scores of a tile and a block stay in the first-level cache, as one register tile after another, which is

@@ -17,7 +17,7 @@ class LoweringOptions:
     """Entries that kernels are chosen by.
 
     Attributes:
-        arithmetic: `session.arithmetic`; None where nothing is said, so that a model's own types decide.
+        arithmetic: `session.arithmetic`; None by default, so that a model's own types decide.
         matrix_unit: `session.matrix_unit`.
         winograd: whether convolutions may be computed by Winograd's minimal filtering.
         strassen: whether products may be computed by seven multiplications instead of eight.

@@ -84,7 +84,7 @@ EVERY = Met()
 
 
 def met_of(tile: Tile, rows: Dim | None, columns: Dim) -> Met:
-    """The tiles of so many rows (None: any), which are cut evenly, by panels of so many columns."""
+    """The tiles of so many rows (None: any), which are divided evenly, by panels of so many columns."""
     return Met(() if rows is None else _heights(tile, rows), _widths(tile, columns))
 
 
@@ -166,7 +166,7 @@ def micro_text(
 
 
 def tiled_rows(tile: Tile) -> int:
-    """Fewest rows of a tile where 4 * tile.rows rows or more are cut into even tiles: those that `tiled_micro_text` takes."""
+    """Fewest rows of a tile where 4 * tile.rows rows or more are divided evenly: those of `tiled_micro_text`."""
     return tile.rows * 4 // 5
 
 
@@ -184,7 +184,7 @@ def dispatched(
     prefix: str, tile: Tile, target: Target, emit: Callable[[Body, Tile, int, int], None], least: int = 1, met: Met = EVERY
 ) -> KernelText:
     """One function of the variants that `emitter` writes for tiles that are `met`, of `least` rows and more. Other numbers of
-    rows go row by row. What `emitter` writes follows from the prefix, the tile and the target: each variant is a part of its
+    rows go row by row. What `emitter` writes follows from the prefix, the tile and the target: each variant is a module of its
     own, which micro-kernels have in common."""
     module = Module(target)
     heights = sorted({1, *met.heights}) if met.heights else range(least, tile.rows + 1)
@@ -201,7 +201,7 @@ def dispatched(
 def _variant(
     prefix: str, tile: Tile, target: Target, emit: Callable[[Body, Tile, int, int], None], rows: int, vectors: int
 ) -> KernelText:
-    """The part for tiles of so many rows and vectors, packed: texts of all are some megabytes."""
+    """The module for tiles of so many rows and vectors, packed: texts of all are some megabytes."""
     key = (prefix, tile, target, rows, vectors)
     if key not in _variants:
         body = Module(target).function(SYMBOL_PLACEHOLDER, _VARIANT_PARAMETERS, internal=False)

@@ -179,7 +179,7 @@ def panel_text(dtype: DType, columns: bool, target: Target) -> KernelText:
 
 @functools.cache
 def widen_text(stored: DType, lanes: int, target: Target) -> KernelText:
-    """A part: (ptr source, ptr out, i64 vectors) writes `vectors` vectors of one of `STORED` as float32."""
+    """A module: (ptr source, ptr out, i64 vectors) writes `vectors` vectors of one of `STORED` as float32."""
     body = Module(target).function(SYMBOL_PLACEHOLDER, WIDEN_PARAMETERS, internal=False)
     source, out, vectors = body.args
 
@@ -193,7 +193,7 @@ def widen_text(stored: DType, lanes: int, target: Target) -> KernelText:
 
 @functools.cache
 def widen_pairs_text(lanes: int, target: Target) -> KernelText:
-    """A part: (ptr source, ptr out, i64 vectors) writes `vectors` vectors of pairs of int8 as pairs of int16."""
+    """A module: (ptr source, ptr out, i64 vectors) writes `vectors` vectors of pairs of int8 as pairs of int16."""
     body = Module(target).function(SYMBOL_PLACEHOLDER, WIDEN_PARAMETERS, internal=False)
     source, out, vectors = body.args
     wide = ir_builder.VectorType(ir_builder.IntType(16), 2 * lanes)

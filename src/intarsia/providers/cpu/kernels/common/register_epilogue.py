@@ -6,7 +6,7 @@ words
 numbers are, `rest` how many columns the last vector has if not all, and `bounded` whether the two numbers behind, `low` and
 `high`, bound what is stored. Where micro-kernels take residuals (`takes_residuals`), `RESIDUAL` follows: where the rows of a
 tensor to be added are, or 0, and the bytes between them. So sums of few steps do not pass through memory before they are
-finished. (Rows are cut into even tiles, so that most have nearly as many as a tile.)
+finished. (Rows are divided evenly into tiles, so that most have nearly as many as a tile.)
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class LineBuffer(ConvSchedule):
         tile = self._tile(node, env)
         spec = gemm_kernel.GemmSpec(dtype, "packed", request.epilogue, tile=tile)
         packed, packing = node.packed(request.workspace, "windows", tile, target)
-        rows = node.output.shape[-2] if len(node.kernel) > 1 else None  # a long line alone is cut, its last piece may be short
+        rows = node.output.shape[-2] if len(node.kernel) > 1 else None  # a line alone is divided, the last piece may be short
         micro = stepped_micro_text(dtype, target, tile, met_of(tile, rows, filters // node.group))
         call = LineBufferCall(
             node.geometry(node.kernel), spec, target, node.reads[0], packed, request.out, request.operands, micro.symbol

@@ -2,7 +2,7 @@
 
 A thread copies the input of some lines of the output, with its border, into memory of its own, as [block of channels][plane]
 [line][pixel][a cache line of channels]: there a tile's rows are neighbouring lines of the cache, whatever the number of
-channels. Work is cut into panels of groups of chunks of lines. Where a line is all there is (one spatial axis), segments of it
+channels. Units of work are panels of groups of chunks of lines. Where a line is all there is (one spatial axis), segments of it
 are the lines. Packed weights are [group][panel][step][columns of the panel], steps in the order of the taps: [block of
 channels][depth][height][width][channel].
 
@@ -71,7 +71,7 @@ def padded_channels(channels: int) -> int:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How a convolution's output is cut: lines (or segments) of `width` pixels, `chunk` of them at a time."""
+    """Division of a convolution's output: lines (or segments) of `width` pixels, `chunk` of them at a time."""
 
     flat: bool  # the lines are segments of the only one
     lines: int

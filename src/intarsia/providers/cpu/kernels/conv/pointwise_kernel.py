@@ -1,7 +1,7 @@
 """Pointwise convolutions in K blocks (`blocked_k_microkernel`): C[m, n] = epilogue(A[m, :] B), A in rows.
 
 Packed weights are [panel][step][columns of the panel]. One block of a panel, some 128 steps, stays in the first-level cache
-while the tiles of a group go past it; their sums wait on the stack. Work is cut into tiles in the order chunk of tiles, panel,
+while the tiles of a group go past it; their sums wait on the stack. Units of work are tiles in the order chunk of tiles, panel,
 tile, and shared by `claims`. `line_buffer_kernel` has the windows, which share the way through blocks.
 """
 
@@ -60,7 +60,7 @@ def row_taps(dtype: DType, target: Target) -> np.ndarray:
 
 
 def row_blocks(k: int, target: Target) -> tuple[int, int, int, int]:
-    """How a sum of k products is cut: taps, taps of a block, single steps behind the last one, blocks."""
+    """Division of a sum of k products: taps, taps of a block, single steps behind the last one, blocks."""
     units = k // STEPS
     blocks = max(1, -(-units // _most_taps(target)))
     return units, max(1, -(-units // blocks)), k % STEPS, blocks
@@ -95,7 +95,7 @@ def rows_args(
     Args:
         taps: the address of `row_taps`.
         claims: the address of an int64 0 for this call alone, which is 0 again at its end; for one thread it is not used.
-        threads: for how many threads work is cut; any number may call the kernel.
+        threads: for how many threads work is divided; any number may call the kernel.
     """
     tile = check(spec)
     size, out_size = tile.itemsize, itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)

@@ -1,7 +1,7 @@
 """Euclidean distances between the rows of two matrices, by a register tile of sums of squared differences.
 
 |a|^2 - 2 ab + |b|^2 by a matrix product would be half the work, but loses the digits of rows that are close to each other,
-which are those that are looked for. Work is cut into units, one tile each, in the order panel of B, tile of A; a thread
+which are those that are looked for. Work is divided into units, one tile each, in the order panel of B, tile of A; a thread
 packs each panel of its share once.
 """
 

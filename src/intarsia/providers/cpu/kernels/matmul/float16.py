@@ -36,8 +36,8 @@ def half_steps(
     target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str, *,
     source: str, m: Dim, weights: str, matrix: np.ndarray, key: str = "",
 ) -> list[Step] | None:  # fmt: skip
-    """C[m, N] = epilogue(A[m, K] B): packing of A, then a step for each part of K. None where float32 is faster, or where
-    weights are infinite or NaN.
+    """C[m, N] = epilogue(A[m, K] B): packing of A, then a step for each range of K blocks. None where float32 is faster, or
+    where weights are infinite or NaN.
 
     Args:
         source: the buffer of A, float32 rows of K numbers.

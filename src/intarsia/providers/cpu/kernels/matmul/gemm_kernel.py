@@ -4,7 +4,7 @@ The kernel is more general than a plain product, so that convolutions are calls 
 rows of A
 are `images` x `lines` x `m` rows, each level with its own stride, and the sum also runs over `taps`, displacements of A.
 
-Work is cut into units, one register tile of C each, in the order batch, chunk of tiles, panel of B, tile, and
+Work is divided into units, one register tile of C each, in the order batch, chunk of tiles, panel of B, tile, and
 shared by `claims`. Inside a chunk each panel of B is read once and meets all tiles of A, which stay in the second-level
 cache; so B (a model's weights) comes from memory once for every chunk of A.
 

@@ -101,7 +101,7 @@ class GemmCall(ScratchCall):
 
 
 class PackedProduct(ABC):
-    """A product whose A is packed by one step, and multiplied by others, each a part of K: a frozen dataclass."""
+    """A product whose A is packed by one step, and multiplied by others, each a range of K blocks: a frozen dataclass."""
 
     @property
     @abstractmethod
@@ -137,7 +137,7 @@ class PackCall(KernelCall):
 
 @dataclass(frozen=True)
 class PartCall(ScratchCall):
-    """Multiplies packed A by a part of B's rows."""
+    """Multiplies packed A by a range of B's rows."""
 
     product: PackedProduct
     part: tuple[int, int]

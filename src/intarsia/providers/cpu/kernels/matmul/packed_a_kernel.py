@@ -1,8 +1,8 @@
 """C[m, n] = epilogue(sum over p of A[m, p] * B[p, n]) for packed B, and A that is packed too (`pack_a`) or lies in rows.
 
-Work is cut into units, one register tile of C each, in the order chunk of tiles, panel of B, tile. Every share has a contiguous
+A unit of work is one register tile of C, in the order chunk of tiles, panel of B, tile. Every share has a contiguous
 range of the first units; the last ones (the tail) are claimed piece by piece, since cores are not equally fast: a neighbour
-may use the other half of one. K is cut twice:
+may use the other half of one. K is divided twice:
 
 - Blocks of about 128 steps (`pack_a.k_block`): one block of a panel of B stays in the first-level cache while all tiles of
   the chunk stream past it; their sums wait in a strip of the thread's scratch.
@@ -113,7 +113,7 @@ def tiled_args(
         part: first step and number of steps of this call; where A is not packed, the first call does all.
         partial: the buffer for sums between parts, where there are several.
         claims: the address of an int64 0 for this call alone, which is 0 again when all shares are done.
-        threads: for how many threads work is cut; any number may call the kernel.
+        threads: for how many threads work is divided; any number may call the kernel.
     """
     tile = spec.tile or tile_of(spec.dtype, target)
     size = tile.itemsize

@@ -82,7 +82,7 @@ def saved(m: int, n: int, k: int, threads: int, tile: Tile) -> float:
 
 
 def takes(m: int, tile: Tile) -> bool:
-    """Whether halves of so many rows are cut into tiles that the summing micro-kernel takes."""
+    """Whether halves of so many rows are divided into tiles that the summing micro-kernel takes."""
     return m > 2 * tile.rows and _half(m) // _tiles(m, tile) >= tiled_rows(tile)
 
 

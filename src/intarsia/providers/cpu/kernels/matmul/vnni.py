@@ -150,7 +150,7 @@ def word_steps(
     target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str, *,
     unit: str, left: Left, weights: str, right: np.ndarray, key: str,
 ) -> list[Step]:  # fmt: skip
-    """C[m, N] = epilogue(A B): packing of A, then a step for each part of k.
+    """C[m, N] = epilogue(A B): packing of A, then a step for each range of K blocks.
 
     Args:
         weights: the constant that B is made from, `right` its [runs, length, N] numbers: bfloat16's bits (uint16) or int8.

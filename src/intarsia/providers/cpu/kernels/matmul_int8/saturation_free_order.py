@@ -45,7 +45,7 @@ class Ordered:
 
     Attributes:
         counts: how many rows there are.
-        neighbours: how many of them, from the first on, come in twos.
+        neighbours: how many of them, from the first on, have a neighbour.
         places: where each row's numbers are along k.
         rows: int8 [rows, 4, columns of a panel].
     """

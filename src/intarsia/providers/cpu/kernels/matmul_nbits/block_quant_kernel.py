@@ -143,7 +143,7 @@ class _Words:
 @kept
 def block_products(form: BlockFormat, tile: Tile, target: Target) -> KernelText:
     """Up to `DIRECT_ROWS` rows of A times one panel: (ptr a, i64 lda, ptr panel, i64 k, ptr tile, i64 rows, i64 vectors), tile
-    [rows][vectors * lanes]. Each number of rows and vectors is a part of its own, and all products by such weights have these
+    [rows][vectors * lanes]. Each number of rows and vectors is a module of its own, and all products by such weights have these
     in common, whatever their sizes and ends are."""
     module = Module(target)
     effort = Effort.ALL if form.zeros else Effort.VECTORS  # sums of A's rows gain by all passes

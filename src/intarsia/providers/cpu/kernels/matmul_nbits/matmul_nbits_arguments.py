@@ -49,7 +49,7 @@ class TiledBlocks(PackedProduct):
 
     Attributes:
         source, packed: A, and where its tiles are packed; the same buffer where these lie.
-        partial: sums between parts of K, "" if it is one part.
+        partial: sums between ranges of K blocks, "" if there is one.
     """
 
     spec: GemmSpec

@@ -36,7 +36,7 @@ def _tile(node: BlockMatMul, target: Target) -> Tile:
 
 @dataclass(frozen=True)
 class UnpackedBlocks(ManyRows):
-    """A is packed by tiles, or with `in_place` read where it lies; a step for each part of K."""
+    """A is packed by tiles, or with `in_place` read where it lies; a step for each range of K blocks."""
 
     in_place: bool
 

@@ -80,7 +80,7 @@ class TreesCall(ScratchCall):
 
     Attributes:
         reads: x, nodes, trees, columns, weights, first, targets.
-        partial: sums of parts of the forest, where rows alone do not keep the threads busy.
+        partial: sums of chunks of the forest, where rows alone do not keep the threads busy.
         rows: of x; `have`: features that a row has.
         steps: nodes that a row passes, `features`: that the trees read.
         where: the node, for messages.
@@ -147,7 +147,7 @@ class TreesCall(ScratchCall):
 
 @dataclass(frozen=True)
 class CombineCall(KernelCall):
-    """The sums of the forest's parts, put together."""
+    """Adds up the sums of the forest's chunks."""
 
     trees: TreesCall
 

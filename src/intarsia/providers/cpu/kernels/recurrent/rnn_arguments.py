@@ -8,7 +8,7 @@ the kernel adds the recurrent product of every step and updates the state. Of on
 thread may do its share in pieces, some steps at a time, so that a long sequence can be stopped.
 
 Where there are fewer units than threads and R is large, threads share a unit: each has a range of the hidden units, with its
-part of R in a cache of its own, and they meet after every step (`kernels.common.phased_threads`). An R that no cache of a core
+part of R in a cache of its own, with a barrier after every step (`kernels.common.phased_threads`). An R that no cache of a core
 holds is read for as many rows as there are, up to some register tiles of them.
 
 Columns are arranged by blocks of one vector of hidden units, each block all gates in turn (the last block and the last
@@ -155,12 +155,12 @@ class RecurrentShape:
     batch_first: bool = False
 
 
-_ORDERED_THREADS = 2  # for so many the batch is cut where results must not depend on how many there are
+_ORDERED_THREADS = 2  # for so many the batch is divided where results must not depend on how many there are
 
 
 @dataclass(frozen=True)
 class Division:
-    """How the work is cut: the batch into `chunks` of at most `rows` rows. A direction of a chunk is a unit, of one thread or
+    """Division of work: the batch into `chunks` of at most `rows` rows. A direction of a chunk is a unit, of one thread or
     of several with `parts` ranges of hidden units (0: one)."""
 
     chunks: int
@@ -171,7 +171,7 @@ class Division:
 def divide(spec: RecurrentSpec, shape: RecurrentShape, threads: int, tile: Tile) -> Division:
     """As many units as threads if rows are enough, else ranges of hidden units where R is large.
 
-    Where R stays in each core's cache, rows are cut rather than hidden units: threads need not meet then.
+    Where R stays in each core's cache, rows are divided rather than hidden units: threads need no barrier then.
     """
     if spec.stored:  # all rows of the state have one scale
         return Division(1, max(1, shape.batch))

@@ -107,7 +107,7 @@ def pack_weights(weights: np.ndarray, spec: WinogradSpec, tile: Tile, group: int
 
 @dataclass(frozen=True)
 class _Layout:
-    """How a thread's scratch is cut: rows of one tile's channels, planes of one matrix, the products behind them."""
+    """Layout of a thread's scratch memory: rows of one tile's channels, planes of one matrix, the products behind them."""
 
     down: int
     across: int
