@@ -108,6 +108,24 @@ def test_reports_name_the_library_of_each_kernel(layer: str, text: str) -> None:
     assert ACLProgram.kernel_of(layer) == text
 
 
+@pytest.mark.skipif(find_spec("openvino") is None, reason="needs openvino (extra: openvino)")
+@pytest.mark.parametrize("op", ["Log", "Softplus"])
+def test_logarithms_are_refused_on_arm64(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """openvino's code for ARM64 has a finite number for the logarithm of 0, of infinity and of what is negative."""
+    text = f"g (float[3] x) => (float[3] y) {{ y = {op}(x) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}')
+    options = ort.SessionOptions()
+    options.add_session_config_entry("partition.keep_islands", "1")
+    for on_arm64, provider in ((False, "OpenVINOExecutionProvider"), (True, "ReferenceExecutionProvider")):
+        monkeypatch.setattr("intarsia.providers.openvino.refusals.ON_ARM64", on_arm64)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ort.ProviderWarning)
+            session = ort.InferenceSession(
+                model.SerializeToString(), options, providers=["OpenVINOExecutionProvider", "ReferenceExecutionProvider"]
+            )
+        assert set(session.explain().counts) == {provider}
+
+
 # -- on ARM64 ------------------------------------------------------------------------------------------------------------------
 
 

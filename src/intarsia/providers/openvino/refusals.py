@@ -7,6 +7,8 @@ to be small: shapes, indices, and what is moved or added of them.
 
 from __future__ import annotations
 
+import platform
+
 import numpy as np
 
 from intarsia.ep.capability import Support
@@ -14,11 +16,12 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.openvino.saturation import adds_bytes_in_16_bits, saturating
-from intarsia.providers.openvino.wrong import WRONG, WRONG_OF_NAN
+from intarsia.providers.openvino.wrong import WRONG, WRONG_OF_NAN, WRONG_ON_ARM64
 from intarsia.providers.vendor.narrow_integers import INDEX_INPUTS, MAKES_SMALL, MOVES, NarrowIntegers
 
 TAKEN = frozenset((DType.FLOAT, DType.FLOAT16, DType.BFLOAT16, DType.INT32, DType.INT64, DType.INT8, DType.UINT8, DType.BOOL))
 _BFLOAT16_INFINITY = 0x7F80  # its bits
+ON_ARM64 = platform.machine().lower() in ("aarch64", "arm64")
 
 _INTEGER_EXACT = (
     frozenset(
@@ -103,7 +106,8 @@ def refusal(node: Node, analysis: Analysis, *, exact_nan: bool = True) -> Suppor
     """Why `node` is not given to OpenVINO, before OpenVINO is asked."""
     if node.has_subgraphs:
         return Support.no(f"{node.op_type} has subgraphs, which stay with a provider that runs them", code="subgraph")
-    for table in (WRONG, WRONG_OF_NAN) if exact_nan else (WRONG,):
+    tables = [WRONG, *[WRONG_OF_NAN] * exact_nan, *[WRONG_ON_ARM64] * ON_ARM64]
+    for table in tables:
         check = table.get(node.qualified_op)
         if check is not None and (why := check(node, analysis.graph)):
             return Support.no(f"OpenVINO's {node.op_type} differs from ONNX: {why}", code="wrong")

@@ -278,3 +278,10 @@ WRONG_OF_NAN: Mapping[str, Callable[[Node, Graph], str]] = {
     "TopK": _number,
 }
 """As `WRONG`, for NaN: they are given to OpenVINO where the option `exact_nan` is False."""
+
+_LOGARITHM = "the logarithm of 0, of negative numbers and of infinity is a finite number there, and that near 1 has few digits"
+
+WRONG_ON_ARM64: Mapping[str, Callable[[Node, Graph], str]] = dict.fromkeys(
+    ("Log", "Softplus", "ReduceLogSum", "ReduceLogSumExp"), lambda node, graph: _LOGARITHM
+)
+"""As `WRONG`, for the plugin of ARM64 CPUs (openvino 2026.4.1: Log(inf) is 88.7, Log(-1) 177.4, Softplus(0) 0.69354)."""
