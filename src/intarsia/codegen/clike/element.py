@@ -38,6 +38,8 @@ def unsupported(op: str, dtype: DType, dialect: Dialect) -> str:
     kind = KINDS.get(dtype)
     if kind is Kind.F64 and op not in _DOUBLE and (op, kind) not in dialect.functions and Kind.U64 not in dialect.kinds:
         return f"{op} of double has no form in {dialect.name}"
+    if kind is Kind.F64 and op not in _DOUBLE and dialect.emulates_doubles:
+        return f"{op} of double would be thousands of instructions: {dialect.name} has no doubles on this device"
     return ""
 
 
@@ -278,7 +280,7 @@ class Elements:
         divisor = self.one_of(block, is_zero, one, wholes[1], bits)
         rest, inner = self.variable(block, d.arithmetic("%", wholes[0], divisor, bits), bits), Block(block)
         doubled, less = d.arithmetic("+", rest, rest, bits), d.arithmetic("-", rest, divisor, bits)
-        inner.write(f"{rest} = {doubled};", f"if ({rest} >= {divisor}) {{ {rest} = {less}; }}")
+        inner.write(f"{rest} = {doubled};", f"if {d.comparison('>=', rest, divisor, bits)} {{ {rest} = {less}; }}")
         block.nest(d.loop(self.fresh("e"), "0", f"({exponents[0]} - {exponents[1]})"), inner)
         out = self._scaled(rest, exponents[1], digits, kind, bits, block)
         out = self.one_of(block, f"({x} < {self.literal(0, kind)})", f"(-{out})", out, kind)

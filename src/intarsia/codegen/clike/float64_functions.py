@@ -42,7 +42,7 @@ def _power_of_two(e: Elements, n: str, block: Block) -> str:
     """2^n for an I32 from -1022 to 1023."""
     d = e.dialect
     bits = d.convert(f"({n} + 1023)", Kind.I32, Kind.U64)
-    return _let(e, block, d.bitcast(f"({bits} << {d.shift('52', Kind.I32)})", Kind.U64, _KIND))
+    return _let(e, block, d.bitcast(d.arithmetic("<<", bits, d.shift("52", Kind.I32), Kind.U64), Kind.U64, _KIND))
 
 
 def rounded(e: Elements, x: str, block: Block) -> str:
@@ -79,7 +79,7 @@ def logarithm(e: Elements, x: str, block: Block) -> str:
     small = e.let(block, f"({x} < {_number(e, 2.0**-1022)})", Kind.BOOL)
     normal = _if(e, block, small, f"({x} * {_number(e, 2.0**54)})", x)
     bits = e.let(block, d.bitcast(normal, _KIND, Kind.U64), Kind.U64)
-    exponent = d.convert(f"({bits} >> {d.shift('52', Kind.I32)})", Kind.U64, Kind.I32)
+    exponent = d.convert(d.arithmetic(">>", bits, d.shift("52", Kind.I32), Kind.U64), Kind.U64, Kind.I32)
     n = e.let(block, f"(({exponent} & 2047) - 1023)", Kind.I32)
     n = e.one_of(block, small, f"({n} - 54)", n, Kind.I32)
     fraction, unit = (d.literal(v, Kind.U64) for v in ((1 << 52) - 1, 1023 << 52))

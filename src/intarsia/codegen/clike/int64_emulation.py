@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from intarsia.codegen.clike.storage_types import Kind
 
@@ -123,15 +124,15 @@ FUNCTIONS: Mapping[str, str] = {
 """By name. Above 2^24, floats of integers may be off by one unit of their last place."""
 
 
-def library(lines: Iterable[str]) -> list[str]:
-    """The functions that a kernel needs, those that others call first."""
-    text = "\n".join(lines)
+def library(lines: Iterable[str], more: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """The functions that a kernel needs, those that others call first. `more`: functions of others that may be called too."""
+    text, known = "\n".join(lines), {**FUNCTIONS, **more}
     needed: set[str] = set()
 
     def need(inside: str) -> None:
-        for name in set(re.findall(r"\b(\w+)\(", inside)) & FUNCTIONS.keys() - needed:
+        for name in set(re.findall(r"\b(\w+)\(", inside)) & known.keys() - needed:
             needed.add(name)
-            need(FUNCTIONS[name])
+            need(known[name])
 
     need(text)
-    return [FUNCTIONS[name] for name in FUNCTIONS if name in needed]
+    return [known[name] for name in known if name in needed]

@@ -166,6 +166,7 @@ class Dialect:
     bytes_for_floats: bool = True  # products of dequantised tensors are faster as products of bytes
     mixes_signs: ClassVar[bool] = True  # `dot4` takes signed bytes on one side and unsigned ones on the other
     warp: ClassVar[int] = 0  # threads that run in step and exchange values by `exchanged`; 0: as many as the device likes
+    emulates_doubles: bool = False  # by integers: what needs many operations is refused, as kernels would take long to compile
     sizes_are_arguments: ClassVar[bool] = False  # each size is an argument of its own: no kernel begins by waiting for memory
 
     # --- what is there ---

@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
 from intarsia.codegen.clike import int64_emulation
+from intarsia.codegen.clike.dialects import float64_emulation
 from intarsia.codegen.clike.dialects.dialect import GPU, Dialect, KernelParts, Limits, Tuning
+from intarsia.codegen.clike.dialects.float64_expressions import without_doubles
 from intarsia.codegen.clike.storage_types import Kind
 from intarsia.graph.dtypes import DType
 
@@ -24,8 +26,8 @@ class Wgsl(Dialect):
     """WGSL. Types of 8 and 16 bits are packed into words; floats of 16 bits need no feature of the device.
 
     Args:
-        features: of the device: "shader-int64" (without it, 64-bit integers are two words, see `wide`) and "shader-f64" (which
-            counts only beside the other).
+        features: of the device: "shader-int64" (without it, numbers of 64 bits are two words, see `int64_emulation` and
+            `float64_emulation`) and "shader-f64" (which counts only beside the other).
         limits, tuning: of the device.
     """
 
@@ -45,20 +47,20 @@ class Wgsl(Dialect):
         self, features: Collection[str] = ("shader-int64", "shader-f64"), limits: Limits | None = None,
         tuning: Tuning = GPU,
     ) -> None:  # fmt: skip
-        self.emulated = "shader-int64" not in features
+        self.emulated = self.emulates_doubles = "shader-int64" not in features
         self.kinds = {**_BASE, **(_TWO_WORDS if self.emulated else _INT64)}
         self.storage = {
             **_STORED,
             **({DType.INT64: int64_emulation.TYPE, DType.UINT64: int64_emulation.TYPE} if self.emulated else {}),
         }
-        if "shader-f64" in features and not self.emulated:
+        if "shader-f64" in features or self.emulated:
             self.kinds[Kind.F64] = "f64"
         self.tuning = tuning
         self.limits = limits or Limits(binding_nbytes=1 << 27)
 
     def _float(self, value: float, kind: Kind) -> str:
         text = super()._float(value, kind)
-        text = text if kind is Kind.F32 or text.startswith("bitcast") else text + "lf"
+        text = text if kind is Kind.F32 or text.startswith(("bitcast", "f64_of_bits")) else text + "lf"
         return f"({text})" if text.startswith("-") else text
 
     def special(self, value: float, kind: Kind) -> str:
@@ -66,6 +68,8 @@ class Wgsl(Dialect):
             (bits,) = struct.unpack("<I", struct.pack("<f", value))
             return f"bitcast<f32>(0x{bits:08x}u | zero)"
         (low, high) = struct.unpack("<II", struct.pack("<d", value))
+        if self.emulated:
+            return f"f64_of_bits({int64_emulation.TYPE}({low}u, {high}u))"
         return f"bitcast<f64>((u64(0x{high:08x}u | zero) << 32u) | u64(0x{low:08x}u))"
 
     def select(self, condition: str, yes: str, no: str) -> str:
@@ -84,6 +88,8 @@ class Wgsl(Dialect):
         return int64_emulation.comparison(op, a, b, kind) if self._is_two_words(kind) else super().comparison(op, a, b, kind)
 
     def convert(self, value: str, source: Kind, target: Kind) -> str:
+        if self.emulated and Kind.F64 in (source, target):
+            return f"{target.value}_from_{source.value}({value})"
         if self._is_two_words(source) or self._is_two_words(target):
             return int64_emulation.convert(value, source, target)
         if (source, target) == (Kind.I32, Kind.I64):  # Mesa 22 compares what i64(i32) gives wrongly
@@ -91,6 +97,8 @@ class Wgsl(Dialect):
         return f"{self.kinds[target]}({value})"
 
     def bitcast(self, value: str, source: Kind, target: Kind) -> str:
+        if self.emulated and Kind.F64 in (source, target):
+            return f"{'bits_of_f64' if source is Kind.F64 else 'f64_of_bits'}({value})"
         return value if self._is_two_words(source) else f"bitcast<{self.kinds[target]}>({value})"
 
     def shift(self, amount: str, kind: Kind) -> str:
@@ -157,13 +165,20 @@ class Wgsl(Dialect):
             lines.append(f"@group(0) @binding({position}) var<storage, read_write> S: array<u32>;")
         lines += [f"var<workgroup> {n}: array<{self.held(k, w)}, {c}>;" for n, k, c, w in kernel.shared]
         lines += access
-        lines += int64_emulation.library(kernel.body) if self.emulated else []
         body = ["let zero = thread >> 31u;"] if any("zero" in line for line in kernel.body) else []
         head = (
             f"@compute @workgroup_size({kernel.threads})\nfn main_kernel(@builtin(workgroup_id) group: vec3<u32>, "
             "@builtin(num_workgroups) grid: vec3<u32>, @builtin(local_invocation_index) thread: u32) {"
         )
-        return "\n".join([*lines, head, *("  " + line for line in (*body, *kernel.body)), "}"]) + "\n"
+        text = "\n".join([head, *("  " + line for line in (*body, *kernel.body)), "}"]) + "\n"
+        before = "\n".join([*lines, ""])
+        if not self.emulated:
+            return before + text
+        if "f64" in before + text:
+            before, _, text = without_doubles(f"{before}@compute{text.removeprefix('@compute')}").partition("@compute")
+            text = f"@compute{text}"
+        library = int64_emulation.library([before, text], float64_emulation.FUNCTIONS)
+        return "".join([before, *(f"{function}\n" for function in library), text])
 
     def _access(self, names: Sequence[str], kind: str, size: int) -> list[str]:
         """Functions that read and write the places of a value which is bound as several windows of so many of them."""
