@@ -82,15 +82,9 @@ class InferenceSession(OrtMethods):
         self._sess_options = self._engine.options
 
     def run(
-        self,
-        output_names: Sequence[str] | None,
-        input_feed: Any,
-        run_options: RunOptions | None = None,
-        *,
-        timeout: float | None = None,
-        framework: str | None = None,
-        taps: Sequence[str] | None = None,
-    ) -> list[Any]:
+        self, output_names: Sequence[str] | None, input_feed: Any, run_options: RunOptions | None = None, *,
+        timeout: float | None = None, framework: str | None = None, taps: Sequence[str] | None = None,
+    ) -> list[Any]:  # fmt: skip
         """Compute outputs.
 
         Args:
