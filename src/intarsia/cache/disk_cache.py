@@ -232,10 +232,10 @@ class DiskCache:
                 "of such entries", path, why, _READ_ONLY,
             )  # fmt: skip
 
-    def has(self, key: str) -> bool:
-        """Whether there is an entry under `key`; it may be damaged."""
-        own = self._folder is not None and os.path.isfile(self._path(key))
-        return own or self.behind is not None and self.behind.has(key)
+    def has(self, key: str, *, own: bool = False) -> bool:
+        """Whether there is an entry under `key` (`own`: in the directory itself); it may be damaged."""
+        found = self._folder is not None and os.path.isfile(self._path(key))
+        return found or not own and self.behind is not None and self.behind.has(key)
 
     def open(self, key: str) -> tuple[BinaryIO, int] | None:
         """A file at the beginning of the payload stored under `key`, to be closed by the caller, and the payload's length.
@@ -529,11 +529,13 @@ def get_cache() -> DiskCache:
 
 
 def cached(key: str, make: Callable[[], bytes]) -> bytes:
-    """What stands in the user's cache under `key`, from `make` where nothing does."""
+    """What stands in the user's cache under `key`, from `make` where nothing does, and from then on."""
     cache = get_cache()
     found = cache.get(key)
     if found is None:
         found = make()
+        cache.put(key, found)
+    elif cache.behind is not None and not cache.has(key, own=True):
         cache.put(key, found)
     return found
 

@@ -75,8 +75,8 @@ def llvm() -> Any:
 
 
 def is_known() -> bool:
-    """Whether the cache has `host_facts`: something was compiled on this machine before."""
-    return get_cache().has(_facts_key())
+    """Whether the cache itself has `host_facts`: something was compiled into it on this machine before."""
+    return get_cache().has(_facts_key(), own=True)
 
 
 def _facts_key() -> str:
