@@ -1,6 +1,7 @@
 """NVIDIA's own parser and builder, TensorRT-RTX from PyPI, without a GPU: what is taken builds, what is refused has a reason.
 
-A sample of ONNX's node cases runs always; the marker `conformance` has the rest.
+A sample of ONNX's node cases runs always; the marker `conformance` has the rest. On 28 November 2026, with 1.7.1.116 and for
+three chips, 814 of 1,884 were built, 1,069 refused, and one had nothing left to compute.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from intarsia.testing.cases import suite
 
 SAMPLE = 48  # every so many-th case belongs to the sample
 THREE_CHIPS = "SM80,SM89,SM120"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def parameters() -> list[object]:
@@ -158,6 +160,17 @@ class TestConvert:
             convert(matmul(tmp_path), ConversionRequest("tensorrt", None, {"chips": "SM75"}))
         with pytest.raises(ort.InvalidArgument, match=r"'SM90' is no chip"):
             convert(matmul(tmp_path), ConversionRequest("tensorrt", None, {"chips": "SM90"}))
+
+
+@pytest.mark.parametrize("precision", ["", "float16"])
+@pytest.mark.parametrize("name", ["digits", "light_squeezenet"])
+def test_whole_models_are_one_engine(name: str, precision: str, tmp_path: Path) -> None:
+    folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+    source = EXAMPLES / "digits" / "digits.onnx" if name == "digits" else folder / f"{name}.onnx"
+    options = {"chips": THREE_CHIPS, "precision": precision}
+    sizes = {"batch": 4} if name == "digits" else {}
+    report = convert(source, ConversionRequest("tensorrt", tmp_path / "whole.engine", options, sizes))
+    assert report.complete and len(report.parts) == 1 and report.parts[0].path.stat().st_size > 100_000
 
 
 def matmul(folder: Path) -> Path:
