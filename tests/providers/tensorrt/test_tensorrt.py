@@ -98,6 +98,36 @@ def test_what_it_lacks_goes_to_the_next(imitated: Make) -> None:
     assert right(made)
 
 
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
+def test_an_axis_behind_the_last_is_left_to_others(imitated: Make, op: str) -> None:
+    """Old versions of these flatten before the axis, which may be the rank."""
+    imitated()
+    text = f"""
+        <ir_version: 7, opset_import: ["": 11]> g (float[2, 3] x) => (float[2, 3] y) {{
+            a = Relu(x)
+            y = {op}<axis = 2>(a)
+        }}"""
+    made = session(text, others=(CPU,))
+    assert "an axis behind the last" in made.explain().nodes[1].refusals[NAME].reason
+
+
+def test_log_softmax_keeps_small_probabilities(imitated: Make) -> None:
+    """Where the softmax itself is 0 in float32."""
+    imitated()
+    for opset, axis in ((11, 1), (17, -1)):
+        text = f"""
+            <ir_version: 7, opset_import: ["": {opset}]> g (float[2, 3] x) => (float[2, 3] y, float[2] s) {{
+                y = LogSoftmax<axis = {axis}>(x)
+                s = ReduceLogSumExp<axes = [1], keepdims = 0>(x)
+            }}"""
+        x = np.float32([[0, 200, 100], [1, 2, 3]])
+        y, s = session(text).run(None, {"x": x})
+        wide = x.astype(np.float64)
+        total = wide.max(1) + np.log(np.exp(wide - wide.max(1, keepdims=True)).sum(1))
+        np.testing.assert_allclose(y, wide - total[:, None], rtol=1e-6)
+        np.testing.assert_allclose(s, total, rtol=1e-6)
+
+
 class TestSizes:
     def test_without_a_profile_each_shape_has_an_engine(self, imitated: Make) -> None:
         trt = imitated()

@@ -96,6 +96,13 @@ def _recurrent(node: Node, graph: Graph) -> str:
     return ""
 
 
+def _softmax(node: Node, graph: Graph) -> str:
+    kind = graph.type_of(node.inputs[0])
+    rank = kind.rank if isinstance(kind, TensorType) else None
+    behind = rank is not None and int(node.attributes.get("axis", -1)) >= rank
+    return "an axis behind the last is not checked there" if behind else ""
+
+
 def _pool(node: Node, graph: Graph) -> str:
     if not node.attributes.get("ceil_mode", 0):
         return ""
@@ -213,7 +220,9 @@ _CHECKS: dict[str, Callable[[Node, Graph], str]] = {
     "GatherND": _indices(1, lambda node: None),
     "LRN": _lrn,
     "LSTM": _recurrent,
+    "Hardmax": _softmax,
     "LayerNormalization": lambda node, graph: _LAYER_NORM_OUTPUTS if any(node.outputs[1:]) else "",
+    "LogSoftmax": _softmax,
     "LpPool": _lp_pool,
     "MaxPool": _pool,
     "Mod": _mod,
@@ -235,6 +244,7 @@ _CHECKS: dict[str, Callable[[Node, Graph], str]] = {
     "Scatter": _indices(1, _axis),
     "ScatterElements": _indices(1, _axis),
     "ScatterND": _indices(1, lambda node: None),
+    "Softmax": _softmax,
     "TensorScatter": _always("the result lies in the memory of an input there"),
     "TopK": _top_k,
     "Upsample": _resize,
