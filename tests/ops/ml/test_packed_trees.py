@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intarsia.ops.ml.forest import MODES, Forest, forest_of_nodes, forest_of_splits
+from intarsia.ops.framework.parameter_groups import flat
+from intarsia.ops.ml.forest import MODES, Forest, LeafVotes, TreeNodes, TreeSplits, forest_of_nodes, forest_of_splits
 from intarsia.ops.ml.native import tree_sums
 from intarsia.ops.ml.packed import keys, pack
 from intarsia.primitives.lang import DefinitionError
@@ -17,7 +18,7 @@ SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e-45, -1e-45, 3.4e38,
 
 def sums(forest: Forest, x: np.ndarray, aggregate: str = "SUM") -> np.ndarray:
     p = pack(forest, x.dtype, aggregate)
-    return tree_sums(
+    return flat(tree_sums)(  # type: ignore[no-any-return]
         x, p.nodes, p.trees, p.columns, p.weights, p.first, p.targets, votes=p.votes, aggregate=aggregate,
         scores=forest.targets, features=x.shape[1], steps=p.steps,
     )  # fmt: skip
@@ -47,13 +48,24 @@ def splits(rng: np.random.Generator, trees: int, inner: int, targets: int, **cha
     modes = rng.integers(0, len(MODES), count).astype(np.uint8)
     members = [v for _ in range(int((modes == 6).sum())) for v in (*rng.choice(grid, int(rng.integers(0, 6))), np.nan)]
     given: dict[str, Any] = {
-        "roots": roots, "featureids": rng.integers(0, 5, count).tolist(), "modes": modes, "splits": rng.choice(grid, count),
-        "truenodeids": true[0], "trueleafs": true[1], "falsenodeids": false[0], "falseleafs": false[1],
-        "missing": rng.integers(0, 2, count).tolist(), "membership_values": np.array(members, np.float32),
-        "leaf_targetids": rng.integers(0, targets, leaf).tolist(), "leaf_weights": rng.standard_normal(leaf).astype(np.float32),
-        "targets": targets,
+        "tree_roots": roots, "nodes_featureids": rng.integers(0, 5, count).tolist(), "nodes_modes": modes,
+        "nodes_splits": rng.choice(grid, count), "nodes_truenodeids": true[0], "nodes_trueleafs": true[1],
+        "nodes_falsenodeids": false[0], "nodes_falseleafs": false[1],
+        "nodes_missing_value_tracks_true": rng.integers(0, 2, count).tolist(),
+        "membership_values": np.array(members, np.float32), "leaf_targetids": rng.integers(0, targets, leaf).tolist(),
+        "leaf_weights": rng.standard_normal(leaf).astype(np.float32),
     }  # fmt: skip
-    return forest_of_splits(**(given | changes))
+    return forest_of_splits(TreeSplits(**(given | changes)), targets)
+
+
+def one_split(mode: int, members: np.ndarray | None, targets: list[int], weights: np.ndarray) -> Forest:
+    """A tree of two leaves, which a node that compares feature 0 with 0 leads to."""
+    made = TreeSplits(
+        leaf_targetids=targets, leaf_weights=weights, membership_values=members, nodes_modes=np.uint8([mode]),
+        nodes_featureids=[0], nodes_splits=np.float32([0]), nodes_truenodeids=[0], nodes_trueleafs=[1], nodes_falsenodeids=[1],
+        nodes_falseleafs=[1], tree_roots=[0],
+    )  # fmt: skip
+    return forest_of_splits(made, max(targets) + 1)
 
 
 def data(rng: np.random.Generator, dtype: type, rows: int = 60) -> np.ndarray:
@@ -80,7 +92,8 @@ def test_thresholds_between_floats(dtype: type) -> None:
         between = rng.choice([0.1, 1 + 1e-12, 1 - 1e-12, -1e300, 1e300, np.nan, 0.5], 20)
         sets = np.array([v for _ in range(20) for v in (0.1, 0.5, np.float32(0.1), np.nan)])
         modes = np.arange(20, dtype=np.uint8) % 7
-        forest = splits(rng, 2, 10, 1, splits=between, modes=modes, membership_values=sets[: 4 * int((modes == 6).sum())])
+        sets = sets[: 4 * int((modes == 6).sum())]
+        forest = splits(rng, 2, 10, 1, nodes_splits=between, nodes_modes=modes, membership_values=sets)
         x = rng.choice(np.array([0.1, 0.5, 1, np.inf, -np.inf, np.nan, 0], np.float32), (60, 5)).astype(dtype)
         np.testing.assert_allclose(sums(forest, x), forest.scores(x, "SUM"), rtol=1e-12, atol=1e-12)
 
@@ -95,10 +108,7 @@ def test_keys_are_ordered_as_numbers() -> None:
 
 def test_large_sets_are_searched_in_few_steps() -> None:
     values = np.arange(0, 2000, 2, dtype=np.float32)
-    forest = forest_of_splits(
-        [0], [0], np.uint8([6]), np.float32([0]), [0], [1], [1], [1], None, np.append(values, np.float32(np.nan)), [0, 0],
-        np.float32([1, 2]), 1,
-    )  # fmt: skip
+    forest = one_split(6, np.append(values, np.float32(np.nan)), [0, 0], np.float32([1, 2]))
     x = np.arange(-3, 2003, dtype=np.float32)[:, None] / 2
     np.testing.assert_array_equal(sums(forest, x), forest.scores(x, "SUM"))
     assert pack(forest, x.dtype, "SUM").steps <= 12
@@ -111,9 +121,7 @@ def test_large_sets_are_searched_in_few_steps() -> None:
 @pytest.mark.parametrize("aggregate", ["SUM", "MIN", "MAX"])
 def test_votes_are_kept_as_they_fit(aggregate: str, targets: list[int], weights: list[float], kind: str) -> None:
     """0.1 as a double is no float32: it does not fit a node of float32 data."""
-    forest = forest_of_splits(
-        [0], [0], np.uint8([0]), np.float32([0]), [0], [1], [1], [1], None, None, targets, np.array(weights), max(targets) + 1
-    )
+    forest = one_split(0, None, targets, np.array(weights))
     x = np.float32([[1], [-1]])
     assert pack(forest, x.dtype, aggregate).votes == kind
     np.testing.assert_array_equal(sums(forest, x, aggregate), forest.scores(x, aggregate))
@@ -138,7 +146,11 @@ def one_tree(**changes: Any) -> Forest:
         "values": [0.0] * 5, "truenodeids": [1, 3, 0, 0, 0], "falsenodeids": [2, 4, 0, 0, 0], "missing": None,
         "vote_trees": [0] * 3, "vote_nodes": [2, 3, 4], "vote_targets": [0] * 3, "vote_weights": [1.0, 2.0, 4.0], "targets": 1,
     }  # fmt: skip
-    return forest_of_nodes(**(given | changes))
+    given |= changes
+    votes = LeafVotes(*(given.pop(f"vote_{what}") for what in ("trees", "nodes", "targets", "weights")))
+    targets, missing = given.pop("targets"), given.pop("missing")
+    nodes = TreeNodes(nodes_missing_value_tracks_true=missing, **{f"nodes_{name}": value for name, value in given.items()})
+    return forest_of_nodes(nodes, votes, targets)
 
 
 @pytest.mark.parametrize(("changes", "message"), [

@@ -11,6 +11,7 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import host_op
 from intarsia.ops.ml import DOMAIN
 from intarsia.ops.ml.prepared import prepared
@@ -196,28 +197,58 @@ def _mapping(*given: Any) -> Mapping:
     return Mapping(Table.of(np.asarray(keys)), _with_default(values, default, object if kind in "OUS" else dtype))
 
 
-def mapping_of(
-    *, keys_strings: Sequence[str] | None = None, keys_int64s: Sequence[int] | None = None,
-    keys_floats: Sequence[float] | None = None, keys_tensor: np.ndarray | None = None,
-    values_strings: Sequence[str] | None = None, values_int64s: Sequence[int] | None = None,
-    values_floats: Sequence[float] | None = None, values_tensor: np.ndarray | None = None, default_string: str = "_Unused",
-    default_int64: int = -1, default_float: float = -0.0, default_tensor: np.ndarray | None = None,
-) -> Mapping:  # fmt: skip
+@dataclass(frozen=True)
+class EncoderAttributes(ParameterGroup):
+    """Keys, values and the default value, of which a LabelEncoder has one kind each."""
+
+    keys_strings: Sequence[str] | None = None
+    keys_int64s: Sequence[int] | None = None
+    keys_floats: Sequence[float] | None = None
+    values_strings: Sequence[str] | None = None
+    values_int64s: Sequence[int] | None = None
+    values_floats: Sequence[float] | None = None
+    default_string: str = "_Unused"
+    default_int64: int = -1
+    default_float: float = -0.0
+
+    @property
+    def tensors(self) -> tuple[np.ndarray | None, ...]:
+        """Keys, values and the default value that are tensors."""
+        return None, None, None
+
+
+@dataclass(frozen=True)
+class TensorEncoderAttributes(EncoderAttributes):
+    """Those of version 4, which may be tensors."""
+
+    keys_tensor: np.ndarray | None = None
+    values_tensor: np.ndarray | None = None
+    default_tensor: np.ndarray | None = None
+
+    @property
+    def tensors(self) -> tuple[np.ndarray | None, ...]:
+        return self.keys_tensor, self.values_tensor, self.default_tensor
+
+
+def mapping_of(attributes: EncoderAttributes) -> Mapping:
     """What a LabelEncoder (from version 2 on) of these attributes looks up.
 
     Raises:
         DefinitionError: keys or values are given twice or not at all, or differ in number.
     """
-    keys = (keys_strings, keys_int64s, keys_floats, keys_tensor)
-    values = (values_strings, values_int64s, values_floats, values_tensor)
-    return _mapping(*keys, *values, default_string, default_int64, default_float, default_tensor)
+    a = attributes
+    keys, values, default = a.tensors
+    return _mapping(
+        a.keys_strings, a.keys_int64s, a.keys_floats, keys, a.values_strings, a.values_int64s, a.values_floats, values,
+        a.default_string, a.default_int64, a.default_float, default,
+    )  # fmt: skip
 
 
-def _encoder_type(
-    X: TensorType, *, keys_strings: Any = None, keys_int64s: Any = None, keys_floats: Any = None, keys_tensor: Any = None,
-    values_strings: Any = None, values_int64s: Any = None, values_floats: Any = None, values_tensor: Any = None,
-) -> TensorType:  # fmt: skip
-    numbers = keys_int64s or keys_floats or (keys_tensor is not None and np.asarray(keys_tensor).dtype.kind not in "OUS")
+def _encoder_type(X: TensorType, *, attributes: TensorEncoderAttributes) -> TensorType:
+    keys_tensor, values_tensor = attributes.keys_tensor, attributes.values_tensor
+    values_strings, values_int64s = attributes.values_strings, attributes.values_int64s
+    numbers = bool(attributes.keys_int64s or attributes.keys_floats)
+    numbers = numbers or (keys_tensor is not None and np.asarray(keys_tensor).dtype.kind not in "OUS")
     if X.dtype is DType.STRING and numbers:
         raise k.DefinitionError("X is string where the keys are numbers; expected keys_strings, or numbers to look up")
     if values_tensor is not None and len(values_tensor):
@@ -226,34 +257,20 @@ def _encoder_type(
     return TensorType(DType.STRING if values_strings else DType.INT64 if values_int64s else DType.FLOAT, X.shape)
 
 
-def _encoder(**attributes: Any) -> Callable[[np.ndarray], np.ndarray]:
-    return mapping_of(**attributes).apply
+def _encoder(*, attributes: TensorEncoderAttributes) -> Callable[[np.ndarray], np.ndarray]:
+    return mapping_of(attributes).apply
 
 
 @host_op("LabelEncoder", 2, domain=DOMAIN, infer=_encoder_type, reason=_REASON, bind=_encoder)
-def label_encoder_2(
-    X: np.ndarray, *, keys_strings: Sequence[str] | None = None, keys_int64s: Sequence[int] | None = None,
-    keys_floats: Sequence[float] | None = None, values_strings: Sequence[str] | None = None,
-    values_int64s: Sequence[int] | None = None, values_floats: Sequence[float] | None = None,
-    default_string: str = "_Unused", default_int64: int = -1, default_float: float = -0.0,
-) -> np.ndarray:  # fmt: skip
+def label_encoder_2(X: np.ndarray, *, attributes: EncoderAttributes) -> np.ndarray:
     """The value of each element's key, or the default; NaN is a key like any other."""
-    keys, values = (keys_strings, keys_int64s, keys_floats, None), (values_strings, values_int64s, values_floats, None)
-    return _mapping(*keys, *values, default_string, default_int64, default_float, None).apply(X)
+    return mapping_of(attributes).apply(X)
 
 
 @host_op("LabelEncoder", 4, domain=DOMAIN, infer=_encoder_type, reason=_REASON, bind=_encoder)
-def label_encoder(
-    X: np.ndarray, *, keys_strings: Sequence[str] | None = None, keys_int64s: Sequence[int] | None = None,
-    keys_floats: Sequence[float] | None = None, keys_tensor: np.ndarray | None = None,
-    values_strings: Sequence[str] | None = None, values_int64s: Sequence[int] | None = None,
-    values_floats: Sequence[float] | None = None, values_tensor: np.ndarray | None = None, default_string: str = "_Unused",
-    default_int64: int = -1, default_float: float = -0.0, default_tensor: np.ndarray | None = None,
-) -> np.ndarray:  # fmt: skip
+def label_encoder(X: np.ndarray, *, attributes: TensorEncoderAttributes) -> np.ndarray:
     """The value of each element's key, or the default; keys and values may be tensors too."""
-    keys = (keys_strings, keys_int64s, keys_floats, keys_tensor)
-    values = (values_strings, values_int64s, values_floats, values_tensor)
-    return _mapping(*keys, *values, default_string, default_int64, default_float, default_tensor).apply(X)
+    return mapping_of(attributes).apply(X)
 
 
 def _other_type(X: TensorType) -> TensorType:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.primitives import lang as k
 
+Ints = Sequence[int]
+Floats = Sequence[float]
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 LEAF = len(MODES)
 _COMPARE = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
@@ -172,40 +176,82 @@ def _flags(given: Sequence[int] | None, count: int) -> np.ndarray:
     return np.array(given, np.bool_) if given is not None and len(given) else np.zeros(count, np.bool_)
 
 
-def forest_of_nodes(
-    treeids: Sequence[int], nodeids: Sequence[int], featureids: Sequence[int], modes: Sequence[str],
-    values: Sequence[float] | np.ndarray | None, truenodeids: Sequence[int], falsenodeids: Sequence[int],
-    missing: Sequence[int] | None, vote_trees: Sequence[int], vote_nodes: Sequence[int], vote_targets: Sequence[int],
-    vote_weights: Sequence[float] | np.ndarray | None, targets: int,
-) -> Forest:  # fmt: skip
+def either(plain: Any, tensor: Any) -> Any:
+    """A list of floats, or the tensor that stands for it in double precision; None where neither is given."""
+    given = tensor if tensor is not None and len(tensor) else plain
+    return given if given is not None and len(given) else None
+
+
+@dataclass(frozen=True)
+class TreeNodes(ParameterGroup):
+    """Attributes that list the nodes of all trees, of TreeEnsembleRegressor and -Classifier; hit rates change nothing."""
+
+    nodes_falsenodeids: Ints = ()
+    nodes_featureids: Ints = ()
+    nodes_hitrates: Floats | None = None
+    nodes_hitrates_as_tensor: np.ndarray | None = None
+    nodes_missing_value_tracks_true: Ints | None = None
+    nodes_modes: Sequence[str] = ()
+    nodes_nodeids: Ints = ()
+    nodes_treeids: Ints = ()
+    nodes_truenodeids: Ints = ()
+    nodes_values: Floats | None = None
+    nodes_values_as_tensor: np.ndarray | None = None
+
+    def check_lengths(self) -> None:
+        """Raise DefinitionError where the lists differ in length."""
+        _equal_lengths(
+            nodes_treeids=self.nodes_treeids, nodes_nodeids=self.nodes_nodeids, nodes_featureids=self.nodes_featureids,
+            nodes_modes=self.nodes_modes, nodes_values=self.values, nodes_truenodeids=self.nodes_truenodeids,
+            nodes_falsenodeids=self.nodes_falsenodeids,
+            nodes_missing_value_tracks_true=self.nodes_missing_value_tracks_true or None,
+        )  # fmt: skip
+
+    @property
+    def values(self) -> Floats | np.ndarray | None:
+        """What the nodes compare with."""
+        found: Floats | np.ndarray | None = either(self.nodes_values, self.nodes_values_as_tensor)
+        return found
+
+
+@dataclass(frozen=True)
+class LeafVotes:
+    """Votes by the ids of a leaf's tree and its own: for which target, and with which weight."""
+
+    trees: Ints
+    nodes: Ints
+    targets: Ints
+    weights: Floats | np.ndarray | None
+
+
+def forest_of_nodes(nodes: TreeNodes, votes: LeafVotes, targets: int) -> Forest:
     """From TreeEnsembleRegressor's and -Classifier's attributes: nodes and votes are named by tree and node id.
 
     Of a leaf's several votes for the only target the first counts: ONNX's text is open, onnxruntime does so, and skl2onnx
     writes a leaf's number once for each class. Several votes for one of several targets are added up.
     """
-    if values is None or vote_weights is None:
+    values, weights = nodes.values, votes.weights
+    if values is None or weights is None:
         raise k.DefinitionError("the nodes' values or the leaves' weights are missing")
-    _equal_lengths(
-        nodes_treeids=treeids, nodes_nodeids=nodeids, nodes_featureids=featureids, nodes_modes=modes, nodes_values=values,
-        nodes_truenodeids=truenodeids, nodes_falsenodeids=falsenodeids, nodes_missing_value_tracks_true=missing or None,
-    )  # fmt: skip
-    _equal_lengths(treeids=vote_trees, nodeids=vote_nodes, ids=vote_targets, weights=vote_weights)
-    place = _Places(treeids, nodeids)
-    mode = _modes(modes)
+    nodes.check_lengths()
+    _equal_lengths(treeids=votes.trees, nodeids=votes.nodes, ids=votes.targets, weights=weights)
+    place = _Places(nodes.nodes_treeids, nodes.nodes_nodeids)
+    mode = _modes(nodes.nodes_modes)
     leaf = mode == LEAF
-    yes, no = (np.where(leaf, 0, place.of(place.trees, ids)) for ids in (truenodeids, falsenodeids))
-    votes = place.of(vote_trees, vote_nodes)
-    if len(votes) and votes.min() < 0:
-        at = int(np.argmin(votes))
-        raise k.DefinitionError(f"a vote is for node {vote_nodes[at]} of tree {vote_trees[at]}, which does not exist")
-    order = np.argsort(votes, kind="stable")
-    count = np.bincount(votes, minlength=len(mode))
+    yes, no = (np.where(leaf, 0, place.of(place.trees, ids)) for ids in (nodes.nodes_truenodeids, nodes.nodes_falsenodeids))
+    voting = place.of(votes.trees, votes.nodes)
+    if len(voting) and voting.min() < 0:
+        at = int(np.argmin(voting))
+        raise k.DefinitionError(f"a vote is for node {votes.nodes[at]} of tree {votes.trees[at]}, which does not exist")
+    order = np.argsort(voting, kind="stable")
+    count = np.bincount(voting, minlength=len(mode))
     first = np.cumsum(count) - count
     count = np.minimum(count, 1) if targets == 1 else count
     return Forest(
-        _roots(treeids, yes[~leaf], no[~leaf]), mode, np.where(leaf, 0, np.array(featureids, np.int64)), _numbers(values),
-        yes, no, _flags(missing, len(mode)), first, count, np.array(vote_targets, np.int64)[order],
-        np.array(vote_weights, np.float64)[order], targets,
+        _roots(nodes.nodes_treeids, yes[~leaf], no[~leaf]), mode,
+        np.where(leaf, 0, np.array(nodes.nodes_featureids, np.int64)), _numbers(values), yes, no,
+        _flags(nodes.nodes_missing_value_tracks_true, len(mode)), first, count, np.array(votes.targets, np.int64)[order],
+        np.array(weights, np.float64)[order], targets,
     )  # fmt: skip
 
 
@@ -272,20 +318,40 @@ def _roots(treeids: Sequence[int], yes: np.ndarray, no: np.ndarray) -> np.ndarra
     return found[np.sort(first)]
 
 
-def forest_of_splits(
-    roots: Sequence[int], featureids: Sequence[int], modes: np.ndarray, splits: np.ndarray, truenodeids: Sequence[int],
-    trueleafs: Sequence[int], falsenodeids: Sequence[int], falseleafs: Sequence[int], missing: Sequence[int] | None,
-    membership_values: np.ndarray | None, leaf_targetids: Sequence[int], leaf_weights: np.ndarray, targets: int,
-) -> Forest:  # fmt: skip
+@dataclass(frozen=True)
+class TreeSplits(ParameterGroup):
+    """TreeEnsemble's attributes that list inner nodes and leaves of all trees; hit rates change nothing."""
+
+    leaf_targetids: Ints
+    leaf_weights: np.ndarray
+    nodes_falseleafs: Ints
+    nodes_falsenodeids: Ints
+    nodes_featureids: Ints
+    nodes_modes: np.ndarray
+    nodes_splits: np.ndarray
+    nodes_trueleafs: Ints
+    nodes_truenodeids: Ints
+    tree_roots: Ints
+    membership_values: np.ndarray | None = None
+    nodes_hitrates: np.ndarray | None = None
+    nodes_missing_value_tracks_true: Ints | None = None
+
+    def check_lengths(self) -> None:
+        """Raise DefinitionError where the lists differ in length."""
+        _equal_lengths(
+            nodes_featureids=self.nodes_featureids, nodes_modes=self.nodes_modes, nodes_splits=self.nodes_splits,
+            nodes_truenodeids=self.nodes_truenodeids, nodes_trueleafs=self.nodes_trueleafs,
+            nodes_falsenodeids=self.nodes_falsenodeids, nodes_falseleafs=self.nodes_falseleafs,
+            nodes_missing_value_tracks_true=self.nodes_missing_value_tracks_true or None,
+        )  # fmt: skip
+        _equal_lengths(leaf_targetids=self.leaf_targetids, leaf_weights=self.leaf_weights)
+
+
+def forest_of_splits(given: TreeSplits, targets: int) -> Forest:
     """From TreeEnsemble's attributes: inner nodes and leaves are numbered apart; here leaves follow the inner nodes."""
-    _equal_lengths(
-        nodes_featureids=featureids, nodes_modes=modes, nodes_splits=splits, nodes_truenodeids=truenodeids,
-        nodes_trueleafs=trueleafs, nodes_falsenodeids=falsenodeids, nodes_falseleafs=falseleafs,
-        nodes_missing_value_tracks_true=missing or None,
-    )  # fmt: skip
-    _equal_lengths(leaf_targetids=leaf_targetids, leaf_weights=leaf_weights)
-    inner, leaves = len(featureids), len(leaf_targetids)
-    numbers = np.asarray(modes, np.int64)
+    given.check_lengths()
+    splits, inner, leaves = given.nodes_splits, len(given.nodes_featureids), len(given.leaf_targetids)
+    numbers = np.asarray(given.nodes_modes, np.int64)
     if len(numbers) and not (numbers.min() >= 0 and numbers.max() < len(MODES)):
         raise k.DefinitionError(f"nodes_modes has {int(numbers.max())}; expected 0 to {len(MODES) - 1} ({', '.join(MODES)})")
 
@@ -293,21 +359,22 @@ def forest_of_splits(
         return np.concatenate([a, np.full(leaves, fill, a.dtype)])
 
     def child(what: str, ids: Sequence[int], leaf: Sequence[int]) -> np.ndarray:
-        given, leads = np.array(ids, np.int64), np.array(leaf, np.bool_)
-        wrong = np.flatnonzero((given < 0) | (given >= np.where(leads, leaves, inner)))
+        numbers, leads = np.array(ids, np.int64), np.array(leaf, np.bool_)
+        wrong = np.flatnonzero((numbers < 0) | (numbers >= np.where(leads, leaves, inner)))
         if len(wrong):
             kind, count = ("leaves", leaves) if leads[wrong[0]] else ("nodes", inner)
-            raise k.DefinitionError(f"{what} has {given[wrong[0]]}; expected the number of one of {count} {kind}")
-        return padded(given + np.where(leads, inner, 0), 0)
+            raise k.DefinitionError(f"{what} has {numbers[wrong[0]]}; expected the number of one of {count} {kind}")
+        return padded(numbers + np.where(leads, inner, 0), 0)
 
     return Forest(
-        np.array(roots, np.int64), padded(numbers, LEAF), padded(np.array(featureids, np.int64), 0),
+        np.array(given.tree_roots, np.int64), padded(numbers, LEAF), padded(np.array(given.nodes_featureids, np.int64), 0),
         padded(np.asarray(splits, np.promote_types(splits.dtype, np.float32)), 0),
-        child("nodes_truenodeids", truenodeids, trueleafs), child("nodes_falsenodeids", falsenodeids, falseleafs),
-        padded(_flags(missing, inner), 0),
+        child("nodes_truenodeids", given.nodes_truenodeids, given.nodes_trueleafs),
+        child("nodes_falsenodeids", given.nodes_falsenodeids, given.nodes_falseleafs),
+        padded(_flags(given.nodes_missing_value_tracks_true, inner), 0),
         np.maximum(np.arange(inner + leaves) - inner, 0), padded(np.zeros(inner, np.int64), 1),
-        np.array(leaf_targetids, np.int64), np.asarray(leaf_weights, np.float64), targets,
-        _members(membership_values, np.flatnonzero(numbers == len(MODES) - 1)),
+        np.array(given.leaf_targetids, np.int64), np.asarray(given.leaf_weights, np.float64), targets,
+        _members(given.membership_values, np.flatnonzero(numbers == len(MODES) - 1)),
     )  # fmt: skip
 
 

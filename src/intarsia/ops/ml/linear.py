@@ -9,6 +9,8 @@ import numpy as np
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import host_op, op
 from intarsia.ops.ml import DOMAIN
 from intarsia.ops.ml.scores import Classes, both_classes, checked_matrix, evaluated, post_transform, real, rows
@@ -101,32 +103,53 @@ def _double(values: Sequence[float], shape: tuple[int, int], what: str) -> Tenso
     return k.constant(np.array(values, np.float64).reshape(shape))
 
 
+@dataclass(frozen=True)
+class SupportAttributes(ParameterGroup):
+    """Vectors of a support vector machine, their weights and kernel, and what the scores go through."""
+
+    coefficients: Sequence[float] | None = None
+    kernel_params: Sequence[float] | None = None
+    kernel_type: str = "LINEAR"
+    post_transform: str = "NONE"
+    rho: Sequence[float] | None = None
+    support_vectors: Sequence[float] | None = None
+
+
 @op("SVMRegressor", 1, domain=DOMAIN)
-def svm_regressor(
-    X: Tensor, *, coefficients: Sequence[float] | None = None, kernel_params: Sequence[float] | None = None,
-    kernel_type: str = "LINEAR", n_supports: int = 0, one_class: int = 0, post_transform: str = "NONE",
-    rho: Sequence[float] | None = None, support_vectors: Sequence[float] | None = None,
-) -> Tensor:  # fmt: skip
+def svm_regressor(X: Tensor, *, machine: SupportAttributes, n_supports: int = 0, one_class: int = 0) -> Tensor:
     """Kernels with the support vectors, weighted, plus rho; `one_class` gives 1 (inside) or -1 (outside)."""
-    x = k.cast(rows(X), DType.DOUBLE)
+    x, coefficients = k.cast(rows(X), DType.DOUBLE), machine.coefficients or ()
     if n_supports > 0:
-        vectors = _double(support_vectors or (), (n_supports, -1), "support_vectors")
-        weighed = k.dot(
-            support_kernel(x, vectors, kernel_type, kernel_params), _double(coefficients or (), (n_supports, 1), "coefficients")
-        )
+        vectors = _double(machine.support_vectors or (), (n_supports, -1), "support_vectors")
+        kernels = support_kernel(x, vectors, machine.kernel_type, machine.kernel_params)
+        weighed = k.dot(kernels, _double(coefficients, (n_supports, 1), "coefficients"))
     else:
-        weighed = k.dot(x, _double(coefficients or (), (-1, 1), "coefficients"))
-    scores = weighed + (rho[0] if rho else 0.0)
+        weighed = k.dot(x, _double(coefficients, (-1, 1), "coefficients"))
+    scores = weighed + (machine.rho[0] if machine.rho else 0.0)
     if one_class:
         return k.select(scores > 0.0, k.scalar(1.0, DType.FLOAT), -1.0)
-    return k.cast(_transformed(scores, post_transform), DType.FLOAT)
+    return k.cast(_transformed(scores, machine.post_transform), DType.FLOAT)
 
 
-def _check_lists(
-    classes: int, coefficients: Sequence[float] | None, rho: Sequence[float] | None, vectors_per_class: Sequence[int] | None,
-    prob_a: Sequence[float] | None, prob_b: Sequence[float] | None,
-) -> tuple[Sequence[float], Sequence[float]]:  # fmt: skip
+@dataclass(frozen=True)
+class SVMClassifierAttributes(SupportAttributes):
+    """Those of a support vector machine, the classes, and what makes probabilities of the scores of pairs."""
+
+    classlabels_ints: Sequence[int] | None = None
+    classlabels_strings: Sequence[str] | None = None
+    prob_a: Sequence[float] | None = None
+    prob_b: Sequence[float] | None = None
+    vectors_per_class: Sequence[int] | None = None
+
+    @property
+    def classes(self) -> Classes:
+        return Classes.of(self.classlabels_ints, self.classlabels_strings)
+
+
+def _check_lists(classes: int, machine: SVMClassifierAttributes) -> tuple[Sequence[float], Sequence[float]]:
     """The coefficients and rho. Raises DefinitionError where the lists of a classifier do not fit together."""
+    coefficients, rho, vectors_per_class = machine.coefficients, machine.rho, machine.vectors_per_class
+    prob_a, prob_b = machine.prob_a, machine.prob_b
     if not coefficients or not rho:
         raise k.DefinitionError("coefficients and rho are needed")
     if not vectors_per_class:
@@ -147,15 +170,11 @@ def _check_lists(
     return coefficients, rho
 
 
-def _svm_types(
-    X: TensorType, *, classlabels_ints: Sequence[int] | None = None, classlabels_strings: Sequence[str] | None = None,
-    coefficients: Sequence[float] | None = None, prob_a: Sequence[float] | None = None, prob_b: Sequence[float] | None = None,
-    rho: Sequence[float] | None = None, vectors_per_class: Sequence[int] | None = None,
-) -> tuple[TensorType, TensorType]:  # fmt: skip
-    dtype, shape = Classes.of(classlabels_ints, classlabels_strings).dtype, checked_matrix(X).shape
-    count = len(classlabels_ints or classlabels_strings or ())
-    _check_lists(count, coefficients, rho, vectors_per_class, prob_a, prob_b)
-    width = count if prob_a or not vectors_per_class or count == 2 else count * (count - 1) // 2
+def _svm_types(X: TensorType, *, machine: SVMClassifierAttributes) -> tuple[TensorType, TensorType]:
+    dtype, shape = machine.classes.dtype, checked_matrix(X).shape
+    count = len(machine.classlabels_ints or machine.classlabels_strings or ())
+    _check_lists(count, machine)
+    width = count if machine.prob_a or not machine.vectors_per_class or count == 2 else count * (count - 1) // 2
     if shape is None:
         return TensorType(dtype), TensorType(DType.FLOAT)
     n = shape[0] if len(shape) == 2 else 1
@@ -166,34 +185,28 @@ def _svm_types(
     "SVMClassifier", 1, domain=DOMAIN, infer=_svm_types,
     reason="probabilities of pairs of classes are made to agree by iteration",
 )  # fmt: skip
-def svm_classifier(
-    X: np.ndarray, *, classlabels_ints: Sequence[int] | None = None, classlabels_strings: Sequence[str] | None = None,
-    coefficients: Sequence[float] | None = None, kernel_params: Sequence[float] | None = None, kernel_type: str = "LINEAR",
-    post_transform: str = "NONE", prob_a: Sequence[float] | None = None, prob_b: Sequence[float] | None = None,
-    rho: Sequence[float] | None = None, support_vectors: Sequence[float] | None = None,
-    vectors_per_class: Sequence[int] | None = None,
-) -> tuple[np.ndarray, ...]:  # fmt: skip
+def svm_classifier(X: np.ndarray, *, machine: SVMClassifierAttributes) -> tuple[np.ndarray, ...]:
     """The winner of votes between all pairs of classes; its scores are probabilities (prob_a), or those of the pairs.
 
     Without support vectors the coefficients are a linear model: one set per class.
     """
-    classes = Classes.of(classlabels_ints, classlabels_strings)
-    coefficients, rho = _check_lists(len(classes), coefficients, rho, vectors_per_class, prob_a, prob_b)
+    classes, transform = machine.classes, machine.post_transform
+    coefficients, rho = _check_lists(len(classes), machine)
     x = np.atleast_2d(X).astype(np.float64)
-    if not vectors_per_class:
-        return evaluated(lambda x: _linear_svm(x, classes, coefficients, rho[0], post_transform), x)
-    counts = list(vectors_per_class)
+    if not machine.vectors_per_class:
+        return evaluated(lambda x: _linear_svm(x, classes, coefficients, rho[0], transform), x)
+    counts = list(machine.vectors_per_class)
     weights = np.array(coefficients, np.float64).reshape(-1, sum(counts))
     pairs = pair_weights(weights, counts)
-    vectors = _double(support_vectors or (), (sum(counts), -1), "support_vectors")
-    (kernels,) = evaluated(lambda x: support_kernel(x, vectors, kernel_type, kernel_params), x)
+    vectors = _double(machine.support_vectors or (), (sum(counts), -1), "support_vectors")
+    (kernels,) = evaluated(lambda x: support_kernel(x, vectors, machine.kernel_type, machine.kernel_params), x)
     raw = kernels @ pairs + np.array(rho)
     winners = np.argmax(_votes(raw, len(classes)), axis=1)
-    if prob_a:
-        scores = pair_probabilities(raw, np.array(prob_a), np.array(prob_b), len(classes))
-        found = evaluated(lambda s: _transformed(s, post_transform), scores)[0]
+    if machine.prob_a:
+        scores = pair_probabilities(raw, np.array(machine.prob_a), np.array(machine.prob_b), len(classes))
+        found = evaluated(lambda s: _transformed(s, transform), scores)[0]
         return *evaluated(classes.picked, winners), found.astype(np.float32)
-    return *evaluated(classes.picked, winners), _pair_scores(raw, post_transform, len(classes))
+    return *evaluated(classes.picked, winners), _pair_scores(raw, transform, len(classes))
 
 
 def _linear_svm(

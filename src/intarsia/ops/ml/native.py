@@ -7,11 +7,14 @@ numbers looked up in tables, and labels that are words.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import host_op, op
 from intarsia.ops.ml.categories import word_places
 from intarsia.ops.ml.linear import pair_probabilities, support_kernel
@@ -24,10 +27,30 @@ DOMAIN = "intarsia.ml"
 Tensor = k.Tensor
 
 
-def _sums_type(
-    X: TensorType, nodes: TensorType, trees: TensorType, columns: TensorType, weights: TensorType, first: TensorType,
-    targets: TensorType, *, scores: int, features: int,
-) -> TensorType:  # fmt: skip
+@dataclass(frozen=True)
+class PackedTrees(ParameterGroup):
+    """The arrays of a `Packed` forest, or their types."""
+
+    nodes: Any
+    trees: Any
+    columns: Any
+    weights: Any
+    first: Any
+    targets: Any
+
+
+@dataclass(frozen=True)
+class TreeSumsAttributes(ParameterGroup):
+    """How leaves vote (`Packed.votes`), SUM, MIN or MAX of their votes, and sizes; `steps` is for kernels."""
+
+    votes: str
+    aggregate: str
+    scores: int
+    features: int
+    steps: int
+
+
+def _sums_type(X: TensorType, forest: PackedTrees, *, scores: int, features: int) -> TensorType:
     shape = checked_matrix(X).shape
     if shape is None:
         return TensorType(DType.DOUBLE)
@@ -42,22 +65,17 @@ def check_features(have: int, needed: int) -> None:
 
 
 @host_op("TreeSums", 1, domain=DOMAIN, infer=_sums_type, reason="the path through a tree depends on data")
-def tree_sums(
-    X: np.ndarray, nodes: np.ndarray, trees: np.ndarray, columns: np.ndarray, weights: np.ndarray, first: np.ndarray,
-    targets: np.ndarray, *, votes: str, aggregate: str, scores: int, features: int, steps: int,
-) -> np.ndarray:  # fmt: skip
-    """Votes of the leaves that each row of X [N, columns] float or double reaches: double [N, scores].
-
-    The other inputs and `votes` are the fields of `Packed`; `aggregate` is SUM, MIN or MAX.
-    """
-    x = np.atleast_2d(X)
-    check_features(x.shape[1], features)
-    key, dtype = keys(x[:, columns]), np.dtype(f"u{x.itemsize}")
+def tree_sums(X: np.ndarray, forest: PackedTrees, *, attributes: TreeSumsAttributes) -> np.ndarray:
+    """Votes of the leaves that each row of X [N, columns] float or double reaches: double [N, scores]."""
+    x, weights, first, targets = np.atleast_2d(X), forest.weights, forest.first, forest.targets
+    votes, aggregate, scores = attributes.votes, attributes.aggregate, attributes.scores
+    check_features(x.shape[1], attributes.features)
+    key, dtype = keys(x[:, forest.columns]), np.dtype(f"u{x.itemsize}")
     fields = [("low", dtype), ("span", dtype), ("feature", np.uint32), ("child", np.uint32)]
-    node, size = nodes.reshape(-1).view(np.dtype(fields)), NODE_BYTES[x.itemsize]
+    node, size = forest.nodes.reshape(-1).view(np.dtype(fields)), NODE_BYTES[x.itemsize]
     out = np.full((len(x), scores), {"SUM": 0.0, "MIN": np.inf, "MAX": -np.inf}[aggregate])
     combine = {"SUM": np.add, "MIN": np.minimum, "MAX": np.maximum}[aggregate]
-    for root, _, _, target in trees.tolist():
+    for root, _, _, target in forest.trees.tolist():
         at, before = np.full(len(x), root // size), np.full(len(x), -1)
         while (at != before).any():
             before, n = at, node[at]

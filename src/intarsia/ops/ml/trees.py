@@ -16,15 +16,24 @@ from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.parameter_groups import ParameterGroup, flat
 from intarsia.ops.framework.registry import host_op
 from intarsia.ops.ml import DOMAIN
-from intarsia.ops.ml.forest import Forest, forest_of_nodes, forest_of_splits
+from intarsia.ops.ml.forest import (
+    Floats,
+    Forest,
+    Ints,
+    LeafVotes,
+    TreeNodes,
+    TreeSplits,
+    either,
+    forest_of_nodes,
+    forest_of_splits,
+)
 from intarsia.ops.ml.prepared import prepared
 from intarsia.ops.ml.scores import Classes, both_classes, checked_matrix, evaluated, post_transform
 from intarsia.primitives import lang as k
 
-Ints = Sequence[int]
-Floats = Sequence[float]
 Tensor = k.Tensor
 
 _REASON = "the path through a tree depends on data"
@@ -60,94 +69,107 @@ class Ensemble:
                 raise k.DefinitionError(f"{what} is {value!r}; expected {', '.join(known[:-1])} or {known[-1]}")
 
 
-def _either(plain: Any, tensor: Any) -> Any:
-    """A list of floats, or the tensor that stands for it in double precision; None where neither is given."""
-    given = tensor if tensor is not None and len(tensor) else plain
-    return given if given is not None and len(given) else None
+@dataclass(frozen=True)
+class BaseValues(ParameterGroup):
+    """What is added to the scores."""
+
+    base_values: Floats | None = None
+    base_values_as_tensor: np.ndarray | None = None
+
+    def of(self, scores: int) -> np.ndarray | None:
+        """Double [scores] or [1], or None. Raises DefinitionError where there are as many as neither."""
+        values = either(self.base_values, self.base_values_as_tensor)
+        if values is None:
+            return None
+        if len(values) not in (1, scores):
+            raise k.DefinitionError(f"base_values has {len(values)} values; expected {scores}, one for each score")
+        return np.array(values, np.float64)
 
 
-def _base(values: Floats | np.ndarray | None, scores: int) -> np.ndarray | None:
-    if values is None:
-        return None
-    if len(values) not in (1, scores):
-        raise k.DefinitionError(f"base_values has {len(values)} values; expected {scores}, one for each score")
-    return np.array(values, np.float64)
+@dataclass(frozen=True)
+class TargetVotes(ParameterGroup):
+    """A regressor's votes, by tree and leaf."""
+
+    target_ids: Ints = ()
+    target_nodeids: Ints = ()
+    target_treeids: Ints = ()
+    target_weights: Floats | None = None
+    target_weights_as_tensor: np.ndarray | None = None
+
+    @property
+    def votes(self) -> LeafVotes:
+        weights = either(self.target_weights, self.target_weights_as_tensor)
+        return LeafVotes(self.target_treeids, self.target_nodeids, self.target_ids, weights)
+
+
+@dataclass(frozen=True)
+class ClassVotes(ParameterGroup):
+    """A classifier's votes, by tree and leaf."""
+
+    class_ids: Ints = ()
+    class_nodeids: Ints = ()
+    class_treeids: Ints = ()
+    class_weights: Floats | None = None
+    class_weights_as_tensor: np.ndarray | None = None
+
+    @property
+    def votes(self) -> LeafVotes:
+        weights = either(self.class_weights, self.class_weights_as_tensor)
+        return LeafVotes(self.class_treeids, self.class_nodeids, self.class_ids, weights)
+
+
+@dataclass(frozen=True)
+class ClassLabels(ParameterGroup):
+    """The classes of a classifier, numbers or strings."""
+
+    classlabels_int64s: Ints | None = None
+    classlabels_strings: Sequence[str] | None = None
 
 
 # --- what nodes mean -----------------------------------------------------------------------------------------------
 
 
 def regression(
-    *, aggregate_function: str = "SUM", base_values: Floats | None = None, base_values_as_tensor: np.ndarray | None = None,
-    n_targets: int = 1, nodes_falsenodeids: Ints = (), nodes_featureids: Ints = (), nodes_hitrates: Floats | None = None,
-    nodes_hitrates_as_tensor: np.ndarray | None = None, nodes_missing_value_tracks_true: Ints | None = None,
-    nodes_modes: Sequence[str] = (), nodes_nodeids: Ints = (), nodes_treeids: Ints = (), nodes_truenodeids: Ints = (),
-    nodes_values: Floats | None = None, nodes_values_as_tensor: np.ndarray | None = None, post_transform: str = "NONE",
-    target_ids: Ints = (), target_nodeids: Ints = (), target_treeids: Ints = (), target_weights: Floats | None = None,
-    target_weights_as_tensor: np.ndarray | None = None,
+    *, nodes: TreeNodes, targets: TargetVotes, base: BaseValues, n_targets: int = 1, aggregate_function: str = "SUM",
+    post_transform: str = "NONE",
 ) -> Ensemble:  # fmt: skip
     """Votes of the leaves that each row reaches, aggregated by target, plus the base values: [N, n_targets] float32."""
-    forest = forest_of_nodes(
-        nodes_treeids, nodes_nodeids, nodes_featureids, nodes_modes, _either(nodes_values, nodes_values_as_tensor),
-        nodes_truenodeids, nodes_falsenodeids, nodes_missing_value_tracks_true, target_treeids, target_nodeids, target_ids,
-        _either(target_weights, target_weights_as_tensor), n_targets,
-    )  # fmt: skip
-    return Ensemble(forest, aggregate_function, post_transform, _base(_either(base_values, base_values_as_tensor), n_targets))
+    forest = forest_of_nodes(nodes, targets.votes, n_targets)
+    return Ensemble(forest, aggregate_function, post_transform, base.of(n_targets))
 
 
 def classification(
-    *, base_values: Floats | None = None, base_values_as_tensor: np.ndarray | None = None, class_ids: Ints = (),
-    class_nodeids: Ints = (), class_treeids: Ints = (), class_weights: Floats | None = None,
-    class_weights_as_tensor: np.ndarray | None = None, classlabels_int64s: Ints | None = None,
-    classlabels_strings: Sequence[str] | None = None, nodes_falsenodeids: Ints = (), nodes_featureids: Ints = (),
-    nodes_hitrates: Floats | None = None, nodes_hitrates_as_tensor: np.ndarray | None = None,
-    nodes_missing_value_tracks_true: Ints | None = None, nodes_modes: Sequence[str] = (), nodes_nodeids: Ints = (),
-    nodes_treeids: Ints = (), nodes_truenodeids: Ints = (), nodes_values: Floats | None = None,
-    nodes_values_as_tensor: np.ndarray | None = None, post_transform: str = "NONE",
-) -> Ensemble:  # fmt: skip
+    *, nodes: TreeNodes, classes: ClassVotes, labels: ClassLabels, base: BaseValues, post_transform: str = "NONE"
+) -> Ensemble:
     """The label of the highest score, and the scores: sums of votes and base values, [N, classes] float32.
 
     Where all votes are for the first of two classes they are one score s for the second: s > 0.5 decides if no vote is
     negative (s is then a probability), else s > 0.
     """
-    classes = Classes.of(classlabels_int64s, classlabels_strings)
-    weights = _either(class_weights, class_weights_as_tensor)
-    forest = forest_of_nodes(
-        nodes_treeids, nodes_nodeids, nodes_featureids, nodes_modes, _either(nodes_values, nodes_values_as_tensor),
-        nodes_truenodeids, nodes_falsenodeids, nodes_missing_value_tracks_true, class_treeids, class_nodeids, class_ids,
-        weights, len(classes),
-    )  # fmt: skip
-    voted = set(class_ids)
-    only = next(iter(voted)) if len(voted) == 1 and len(classes) == 2 else None
-    base = _base(_either(base_values, base_values_as_tensor), len(classes))
-    if base is not None and len(base) == len(classes):
+    named, votes = Classes.of(labels.classlabels_int64s, labels.classlabels_strings), classes.votes
+    forest = forest_of_nodes(nodes, votes, len(named))
+    voted = set(votes.targets)
+    only = next(iter(voted)) if len(voted) == 1 and len(named) == 2 else None
+    added = base.of(len(named))
+    if added is not None and len(added) == len(named):
         only = None
-    probability = bool(np.min(weights, initial=0.0) >= 0)
-    return Ensemble(forest, "SUM", post_transform, base, classes, only, probability)
+    probability = bool(np.min(votes.weights, initial=0.0) >= 0)  # type: ignore[arg-type] # a forest has weights
+    return Ensemble(forest, "SUM", post_transform, added, named, only, probability)
 
 
-def ensemble(
-    *, leaf_targetids: Ints, leaf_weights: np.ndarray, nodes_falseleafs: Ints, nodes_falsenodeids: Ints,
-    nodes_featureids: Ints, nodes_modes: np.ndarray, nodes_splits: np.ndarray, nodes_trueleafs: Ints,
-    nodes_truenodeids: Ints, tree_roots: Ints, aggregate_function: int = 1, membership_values: np.ndarray | None = None,
-    n_targets: int = 1, nodes_hitrates: np.ndarray | None = None, nodes_missing_value_tracks_true: Ints | None = None,
-    post_transform: int = 0,
-) -> Ensemble:  # fmt: skip
+def ensemble(*, splits: TreeSplits, aggregate_function: int = 1, n_targets: int = 1, post_transform: int = 0) -> Ensemble:
     """Weights of the leaves that each row reaches, aggregated by target: [N, n_targets] in X's type."""
     for what, value, names in (
         ("aggregate_function", aggregate_function, _AGGREGATES), ("post_transform", post_transform, _TRANSFORMS),
     ):  # fmt: skip
         if not 0 <= value < len(names):
             raise k.DefinitionError(f"{what} is {value}; expected 0 to {len(names) - 1} ({', '.join(names)})")
-    forest = forest_of_splits(
-        tree_roots, nodes_featureids, nodes_modes, nodes_splits, nodes_truenodeids, nodes_trueleafs, nodes_falsenodeids,
-        nodes_falseleafs, nodes_missing_value_tracks_true, membership_values, leaf_targetids, leaf_weights, n_targets,
-    )  # fmt: skip
+    forest = forest_of_splits(splits, n_targets)
     return Ensemble(forest, _AGGREGATES[aggregate_function], _TRANSFORMS[post_transform])
 
 
-MEANINGS: dict[str, Callable[..., Ensemble]] = {
-    "TreeEnsembleRegressor": regression, "TreeEnsembleClassifier": classification, "TreeEnsemble": ensemble,
+MEANINGS: dict[str, Callable[..., Ensemble]] = {  # of a node's attributes
+    "TreeEnsembleRegressor": flat(regression), "TreeEnsembleClassifier": flat(classification), "TreeEnsemble": flat(ensemble),
 }  # fmt: skip
 
 
@@ -257,8 +279,8 @@ def _ensemble_type(X: TensorType, *, n_targets: int = 1) -> TensorType:
 
 
 _VERSIONS = (1, 3, 5)
-host_op("TreeEnsembleRegressor", _VERSIONS, domain=DOMAIN, infer=_regressor_type, reason=_REASON)(_definition(regression))
+host_op("TreeEnsembleRegressor", _VERSIONS, domain=DOMAIN, infer=_regressor_type, reason=_REASON)(_definition(flat(regression)))
 host_op("TreeEnsembleClassifier", _VERSIONS, domain=DOMAIN, infer=_classifier_types, reason=_REASON)(
-    _definition(classification)
+    _definition(flat(classification))
 )
-host_op("TreeEnsemble", 5, domain=DOMAIN, infer=_ensemble_type, reason=_REASON)(_definition(ensemble, typed=True))
+host_op("TreeEnsemble", 5, domain=DOMAIN, infer=_ensemble_type, reason=_REASON)(_definition(flat(ensemble), typed=True))

@@ -15,6 +15,8 @@ from intarsia.graph.broadcasting import broadcast_shapes
 from intarsia.graph.dims import Dim, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import host_op
 from intarsia.ops.text.re2_match import Pattern, compiled
 from intarsia.ops.text.re2_syntax import PatternError
@@ -132,23 +134,45 @@ def string_normalizer(
     return object_array(kept if change is None else map(change, kept), (*X.shape[:-1], len(kept)))
 
 
-def checked_ngrams(
-    *, max_gram_length: int, max_skip_count: int, min_gram_length: int, mode: str, ngram_counts: Sequence[int],
-    ngram_indexes: Sequence[int], pool_int64s: Sequence[int] | None = None, pool_strings: Sequence[str] | None = None,
-    weights: Sequence[float] | None = None,
-) -> dict[tuple[Any, ...], int]:  # fmt: skip
+@dataclass(frozen=True)
+class NGramAttributes(ParameterGroup):
+    """A pool of n-grams, where each counts and with which weight, and which n-grams of a row are looked for."""
+
+    max_gram_length: int
+    max_skip_count: int
+    min_gram_length: int
+    mode: str
+    ngram_counts: Sequence[int]
+    ngram_indexes: Sequence[int]
+    pool_int64s: Sequence[int] | None = None
+    pool_strings: Sequence[str] | None = None
+    weights: Sequence[float] | None = None
+
+    @property
+    def width(self) -> int:
+        """Places of a row's counts."""
+        return max(self.ngram_indexes, default=-1) + 1
+
+    def weight(self, at: int) -> float:
+        """Of the n-gram of this number."""
+        return self.weights[at] if self.weights and self.mode != "TF" else 1.0
+
+
+def checked_ngrams(attributes: NGramAttributes) -> dict[tuple[Any, ...], int]:
     """`ngrams_of` the pool. Raises DefinitionError where the attributes do not fit together."""
+    mode, weights, ngram_indexes = attributes.mode, attributes.weights, attributes.ngram_indexes
+    min_gram_length, max_gram_length = attributes.min_gram_length, attributes.max_gram_length
     if mode not in ("TF", "IDF", "TFIDF"):
         raise k.DefinitionError(f"mode is {mode!r}; expected TF, IDF or TFIDF")
-    pool: Sequence[Any] | None = pool_strings or pool_int64s
+    pool: Sequence[Any] | None = attributes.pool_strings or attributes.pool_int64s
     if not pool:
         raise k.DefinitionError("TfIdfVectorizer needs pool_strings or pool_int64s")
     if not 1 <= min_gram_length <= max_gram_length:
         given = f"min_gram_length is {min_gram_length}, max_gram_length {max_gram_length}"
         raise k.DefinitionError(f"{given}; expected a shortest length of at least 1, and a longest one of at least that")
-    if max_skip_count < 0:
-        raise k.DefinitionError(f"max_skip_count is {max_skip_count}; expected at least 0")
-    table = ngrams_of(pool, ngram_counts)
+    if attributes.max_skip_count < 0:
+        raise k.DefinitionError(f"max_skip_count is {attributes.max_skip_count}; expected at least 0")
+    table = ngrams_of(pool, attributes.ngram_counts)
     least = min(ngram_indexes, default=0)
     if len(ngram_indexes) < len(table) or least < 0:
         given = f"{len(ngram_indexes)} ngram_indexes from {least} on"
@@ -158,10 +182,9 @@ def checked_ngrams(
     return table
 
 
-def _tfidf_type(X: TensorType, *, ngram_indexes: Sequence[int], **others: Any) -> TensorType:
-    checked_ngrams(ngram_indexes=ngram_indexes, **others)
-    width = max(ngram_indexes, default=-1) + 1
-    shape: tuple[Dim, ...] | None = None if X.shape is None else (*X.shape[:-1], width)
+def _tfidf_type(X: TensorType, *, attributes: NGramAttributes) -> TensorType:
+    checked_ngrams(attributes)
+    shape: tuple[Dim, ...] | None = None if X.shape is None else (*X.shape[:-1], attributes.width)
     return TensorType(DType.FLOAT, shape)
 
 
@@ -171,25 +194,17 @@ def _tfidf_type(X: TensorType, *, ngram_indexes: Sequence[int], **others: Any) -
     infer=_tfidf_type,
     reason="its numbers are not int32 or int64, or n-grams have a place in common in mode IDF",
 )
-def tf_idf_vectorizer(
-    X: np.ndarray, *, max_gram_length: int, max_skip_count: int, min_gram_length: int, mode: str, ngram_counts: Sequence[int],
-    ngram_indexes: Sequence[int], pool_int64s: Sequence[int] | None = None, pool_strings: Sequence[str] | None = None,
-    weights: Sequence[float] | None = None,
-) -> np.ndarray:  # fmt: skip
+def tf_idf_vectorizer(X: np.ndarray, *, attributes: NGramAttributes) -> np.ndarray:
     """Counts of the pool's n-grams in each row (TF), 0 or 1 by weight (IDF), or counts by weight (TFIDF)."""
-    table = checked_ngrams(
-        max_gram_length=max_gram_length, max_skip_count=max_skip_count, min_gram_length=min_gram_length, mode=mode,
-        ngram_counts=ngram_counts, ngram_indexes=ngram_indexes, pool_int64s=pool_int64s, pool_strings=pool_strings,
-        weights=weights,
-    )  # fmt: skip
-    out = np.zeros((*X.shape[:-1], max(ngram_indexes, default=-1) + 1), np.float32)
+    table, binary = checked_ngrams(attributes), attributes.mode == "IDF"
+    lengths = attributes.min_gram_length, attributes.max_gram_length, attributes.max_skip_count
+    out = np.zeros((*X.shape[:-1], attributes.width), np.float32)
     rows = math.prod(X.shape[:-1])
     for row, target in zip(X.reshape(rows, X.shape[-1]), out.reshape(rows, out.shape[-1]), strict=True):
-        for gram, count in _count(list(row), min_gram_length, max_gram_length, max_skip_count).items():
+        for gram, count in _count(list(row), *lengths).items():
             if gram in table:
                 at = table[gram]
-                weight = weights[at] if weights and mode != "TF" else 1.0
-                target[ngram_indexes[at]] += (1.0 if mode == "IDF" else count) * weight
+                target[attributes.ngram_indexes[at]] += (1.0 if binary else count) * attributes.weight(at)
     return out
 
 

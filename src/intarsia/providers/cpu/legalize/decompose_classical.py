@@ -15,7 +15,7 @@ from intarsia.graph.model import Constant, Graph, Node, TensorType
 from intarsia.ops.framework.infer import Inference, call, resolve_version
 from intarsia.ops.framework.registry import Registry
 from intarsia.ops.ml import DOMAIN
-from intarsia.ops.ml.categories import mapping_of
+from intarsia.ops.ml.categories import TensorEncoderAttributes, mapping_of
 from intarsia.ops.ml.native import DOMAIN as NATIVE
 from intarsia.ops.ml.packed import pack
 from intarsia.ops.ml.scores import Classes
@@ -109,7 +109,7 @@ def _looked_up(graph: Graph, node: Node, inference: Inference) -> list[Node]:
     """A LabelEncoder of numbers as a search among them."""
     kind = inference.types.get(node.inputs[0])
     try:
-        mapping = mapping_of(**node.attributes)
+        mapping = mapping_of(TensorEncoderAttributes(**node.attributes))
     except k.DefinitionError as error:
         raise InvalidGraph(f"node {node.name!r} ({node.qualified_op}): {error}") from error
     keys, places, values = mapping.table.keys, mapping.table.positions, mapping.values

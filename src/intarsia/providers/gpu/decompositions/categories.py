@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from intarsia.graph.dtypes import DType
-from intarsia.ops.ml.categories import mapping_of
+from intarsia.ops.ml.categories import TensorEncoderAttributes, mapping_of
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.gpu.decompositions.registry import device_op
@@ -17,9 +16,9 @@ _STORED_EVERY = 4  # steps of a search: what is computed again in between costs 
 
 
 @device_op("LabelEncoder")
-def label_encoder(X: Tensor, **attributes: Any) -> Tensor:
+def label_encoder(X: Tensor, *, attributes: TensorEncoderAttributes) -> Tensor:
     """The value of each element's key, or the default; NaN is a key like any other."""
-    mapping = mapping_of(**attributes)
+    mapping = mapping_of(attributes)
     keys, positions = mapping.table.keys, mapping.table.positions
     assert keys is not None and positions is not None
     x = X if np.array_equal(keys.astype(X.dtype.numpy), keys, equal_nan=keys.dtype.kind == "f") else k.cast(X, DType.DOUBLE)

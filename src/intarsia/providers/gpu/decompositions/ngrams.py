@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
-from intarsia.ops.text.strings import checked_ngrams
+from intarsia.ops.text.strings import NGramAttributes, checked_ngrams
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.gpu.decompositions.registry import device_op
 
 
 @device_op("TfIdfVectorizer")
-def tf_idf_vectorizer(
-    X: Tensor, *, max_gram_length: int, max_skip_count: int, min_gram_length: int, mode: str, ngram_counts: Sequence[int],
-    ngram_indexes: Sequence[int], pool_int64s: Sequence[int], weights: Sequence[float] | None = None,
-) -> Tensor:  # fmt: skip
+def tf_idf_vectorizer(X: Tensor, *, attributes: NGramAttributes) -> Tensor:
     """Counts of the pool's n-grams in each row (TF), 0 or 1 by weight (IDF), or counts by weight (TFIDF)."""
-    table = checked_ngrams(
-        max_gram_length=max_gram_length, max_skip_count=max_skip_count, min_gram_length=min_gram_length, mode=mode,
-        ngram_counts=ngram_counts, ngram_indexes=ngram_indexes, pool_int64s=pool_int64s, weights=weights,
-    )  # fmt: skip
+    table, a = checked_ngrams(attributes), attributes
     length, rows = X.shape[-1], product(X.shape[:-1])
     if not isinstance(length, int):
         raise k.SymbolicValueError("the length of its rows is known only at run time")
-    x, columns = k.cast(k.reshape(X, (rows, length)), DType.INT64), max(ngram_indexes, default=-1) + 1
+    x, columns = k.cast(k.reshape(X, (rows, length)), DType.INT64), a.width
     out = k.full((rows, columns), 0.0, DType.FLOAT)
-    for n in range(min_gram_length, min(max_gram_length, length) + 1):
+    for n in range(a.min_gram_length, min(a.max_gram_length, length) + 1):
         grams = {gram: at for gram, at in table.items() if len(gram) == n}
         if not grams:
             continue
-        counts = _counts(x, np.array(list(grams), np.int64), length, max_skip_count)
+        counts = _counts(x, np.array(list(grams), np.int64), length, a.max_skip_count)
         spread = np.zeros((len(grams), columns), np.float32)
         for i, at in enumerate(grams.values()):
-            spread[i, ngram_indexes[at]] = weights[at] if weights and mode != "TF" else 1.0
-        seen = k.cast(counts > 0 if mode == "IDF" else counts, DType.FLOAT)
+            spread[i, a.ngram_indexes[at]] = a.weight(at)
+        seen = k.cast(counts > 0 if a.mode == "IDF" else counts, DType.FLOAT)
         out = out + k.dot(seen, k.constant(spread))
     return k.reshape(out, (*X.shape[:-1], columns))
 

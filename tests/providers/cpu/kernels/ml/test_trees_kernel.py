@@ -9,7 +9,8 @@ import pytest
 from template_kernels import at_page_end, check_margin, guarded, host, run
 
 from intarsia.graph.dtypes import DType
-from intarsia.ops.ml.forest import forest_of_splits
+from intarsia.ops.framework.parameter_groups import flat
+from intarsia.ops.ml.forest import TreeSplits, forest_of_splits
 from intarsia.ops.ml.native import tree_sums
 from intarsia.ops.ml.packed import Packed, pack
 from intarsia.providers.cpu.kernels.ml import trees_kernel
@@ -33,12 +34,13 @@ def forest(count: int, targets: int, votes: str, dtype: type, aggregate: str) ->
     if votes == "node":
         ids = np.repeat(np.arange(count) % targets, [n + 1 for n in lengths])
     weights = rng.standard_normal(leaves).astype(np.float32)
-    made = forest_of_splits(
-        starts[:-1].tolist(), rng.integers(0, 7, inner).tolist(), rng.integers(0, 6, inner).astype(np.uint8),
-        rng.integers(-2, 3, inner).astype(dtype), true, true_leaf, false, false_leaf, rng.integers(0, 2, inner).tolist(),
-        None, ids.tolist(), weights, targets,
+    made = TreeSplits(
+        tree_roots=starts[:-1].tolist(), nodes_featureids=rng.integers(0, 7, inner).tolist(),
+        nodes_modes=rng.integers(0, 6, inner).astype(np.uint8), nodes_splits=rng.integers(-2, 3, inner).astype(dtype),
+        nodes_truenodeids=true, nodes_trueleafs=true_leaf, nodes_falsenodeids=false, nodes_falseleafs=false_leaf,
+        nodes_missing_value_tracks_true=rng.integers(0, 2, inner).tolist(), leaf_targetids=ids.tolist(), leaf_weights=weights,
     )  # fmt: skip
-    packed = pack(made, np.dtype(dtype), aggregate)
+    packed = pack(forest_of_splits(made, targets), np.dtype(dtype), aggregate)
     assert packed.votes == votes
     return packed
 
@@ -73,7 +75,7 @@ def check(
     total = sums[0].copy()
     if parts > 1:
         run(trees_kernel.combine_text(aggregate, host()), [sums.ctypes.data, total.ctypes.data, total.size, parts], nthreads)
-    expected = tree_sums(
+    expected = flat(tree_sums)(
         x, p.nodes, p.trees, p.columns, p.weights, p.first, p.targets, votes=p.votes, aggregate=aggregate, scores=targets,
         features=7, steps=p.steps,
     )  # fmt: skip
