@@ -10,7 +10,9 @@ import numpy as np
 from intarsia.graph.dims import Dim, Expr, dim_max, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, OptionalType, SequenceType, TensorType, ValueType
+from intarsia.lazy_dataclass import dataclass
 from intarsia.machine.resources import fits
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext, host_op
 from intarsia.primitives import lang as k
 from intarsia.run_status import next_trip
@@ -325,16 +327,32 @@ def _without(kind: ValueType | None, axis: int) -> ValueType | None:
     return TensorType(kind.dtype, (*kind.shape[:at], *kind.shape[at + 1 :]))
 
 
-def _scan_types(
-    *inputs: ValueType | None, body: Graph, num_scan_inputs: int, node: NodeContext,
-    scan_input_axes: Sequence[int] | None = None, scan_input_directions: Sequence[int] | None = None,
-    scan_output_axes: Sequence[int] | None = None, scan_output_directions: Sequence[int] | None = None,
-) -> Types:  # fmt: skip
+@dataclass(frozen=True)
+class ScanAttributes(ParameterGroup):
+    """How many of the inputs are scanned, along which axes, and which way; and so for what is stacked."""
+
+    num_scan_inputs: int
+    scan_input_axes: Sequence[int] | None = None
+    scan_input_directions: Sequence[int] | None = None
+    scan_output_axes: Sequence[int] | None = None
+    scan_output_directions: Sequence[int] | None = None
+
+    def of_inputs(self) -> tuple[list[int], list[int]]:
+        """Axes and directions of the scanned inputs. Raises DefinitionError where there are not as many."""
+        axes = _one_each("scan_input_axes", self.scan_input_axes, self.num_scan_inputs)
+        return axes, _one_each("scan_input_directions", self.scan_input_directions, self.num_scan_inputs, 1)
+
+    def of_outputs(self, count: int) -> tuple[list[int], list[int]]:
+        """Axes and directions of `count` stacked outputs. Raises DefinitionError where there are not as many."""
+        axes = _one_each("scan_output_axes", self.scan_output_axes, count)
+        return axes, _one_each("scan_output_directions", self.scan_output_directions, count, 1)
+
+
+def _scan_types(*inputs: ValueType | None, body: Graph, attributes: ScanAttributes, node: NodeContext) -> Types:
     infer, mark = _inferrer(node), _fresh_count()
-    states = len(inputs) - num_scan_inputs
-    axes = _one_each("scan_input_axes", scan_input_axes, num_scan_inputs)
-    _one_each("scan_input_directions", scan_input_directions, num_scan_inputs, 1)
-    _one_each("scan_output_directions", scan_output_directions, len(body.outputs) - states, 1)
+    states = len(inputs) - attributes.num_scan_inputs
+    axes, _ = attributes.of_inputs()
+    out_axes, _ = attributes.of_outputs(len(body.outputs) - states)
     for i, (kind, axis) in enumerate(zip(inputs[states:], axes, strict=True)):
         rank = len(kind.shape) if isinstance(kind, TensorType) and kind.shape is not None else None
         if rank is not None and not -rank <= axis < rank:
@@ -343,7 +361,6 @@ def _scan_types(
     carried, scans = carried_types(lambda types: infer(body, [*types, *elements]), list(inputs[:states]), states)
     first = inputs[states]
     count = first.shape[_axis_of(first, axes[0])] if isinstance(first, TensorType) and first.shape is not None else None
-    out_axes = _one_each("scan_output_axes", scan_output_axes, len(scans))
     _check_output_axes(out_axes, [len(t.shape) if isinstance(t, TensorType) and t.shape is not None else None for t in scans])
     stacked = [_stacked(_visible(t, mark), a, count) for t, a in zip(scans, out_axes, strict=True)]
     return [*(_visible(t, mark) for t in carried), *stacked]
@@ -364,19 +381,14 @@ def _check_output_axes(axes: Sequence[int], ranks: Sequence[int | None]) -> None
 
 
 @host_op("Scan", since=(9, 11, 16, 19, 21, 23, 24, 25), infer=_scan_types, reason=_REASON)
-def scan(
-    *inputs: Any, body: Graph, num_scan_inputs: int, scan_input_axes: Sequence[int] | None = None,
-    scan_input_directions: Sequence[int] | None = None, scan_output_axes: Sequence[int] | None = None,
-    scan_output_directions: Sequence[int] | None = None, node: NodeContext,
-) -> tuple[Any, ...]:  # fmt: skip
+def scan(*inputs: Any, body: Graph, attributes: ScanAttributes, node: NodeContext) -> tuple[Any, ...]:
     """Final states, then the body's further outputs stacked along their axes, over slices of the last inputs."""
-    first = len(inputs) - num_scan_inputs
+    first = len(inputs) - attributes.num_scan_inputs
     states, sources = list(inputs[:first]), inputs[first:]
-    axes = _one_each("scan_input_axes", scan_input_axes, len(sources))
+    axes, backward = attributes.of_inputs()
     lengths = {s.shape[a] for s, a in zip(sources, axes, strict=True)}
     if len(lengths) != 1:
         raise k.DefinitionError(f"scan inputs have lengths {sorted(lengths)}; expected one length")
-    backward = _one_each("scan_input_directions", scan_input_directions, len(sources), 1)
     moved = [np.moveaxis(s, a, 0)[:: -1 if b else 1] for s, a, b in zip(sources, axes, backward, strict=True)]
     run = _runner(node)
     found: list[list[np.ndarray]] = [[] for _ in body.outputs[len(states) :]]
@@ -387,8 +399,7 @@ def scan(
         for parts, value in zip(found, out[len(states) :], strict=True):
             parts.append(value)
         states = list(out[: len(states)])
-    out_axes = _one_each("scan_output_axes", scan_output_axes, len(found))
-    flipped = _one_each("scan_output_directions", scan_output_directions, len(found), 1)
+    out_axes, flipped = attributes.of_outputs(len(found))
     if trips:
         stacked = [np.stack(parts[:: -1 if b else 1], a) for parts, a, b in zip(found, out_axes, flipped, strict=True)]
     else:
@@ -422,19 +433,19 @@ def scan_8(
     node: NodeContext,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Scan over axis 1 of every element of a batch (axis 0); outputs beyond a sequence's length are zero."""
-    count = len(inputs) - num_scan_inputs
+    count, attributes = len(inputs) - num_scan_inputs, ScanAttributes(num_scan_inputs, scan_input_directions=directions)
     batch, steps = inputs[count].shape[:2]
     lengths = [steps] * batch if sequence_lens is None else [int(n) for n in sequence_lens]
     rows = []
     for b in range(batch):
         parts = [x[b] for x in inputs[:count]] + [x[b, : lengths[b]] for x in inputs[count:]]
-        out = scan(*parts, body=body, num_scan_inputs=num_scan_inputs, scan_input_directions=directions, node=node)
+        out = scan(*parts, body=body, attributes=attributes, node=node)
         padded = [np.concatenate([x, np.zeros((steps - len(x), *x.shape[1:]), x.dtype)]) for x in out[count:]]
         rows.append([*out[:count], *padded])
     if not batch:
         parts = [np.zeros(x.shape[1:], x.dtype) for x in inputs[:count]]
         parts += [np.zeros((0, *x.shape[2:]), x.dtype) for x in inputs[count:]]
-        out = scan(*parts, body=body, num_scan_inputs=num_scan_inputs, scan_input_directions=directions, node=node)
+        out = scan(*parts, body=body, attributes=attributes, node=node)
         sizes = [x.shape for x in out[:count]] + [(steps, *x.shape[1:]) for x in out[count:]]
         return tuple(np.zeros((0, *shape), x.dtype) for x, shape in zip(out, sizes, strict=True))
     return tuple(np.stack(column) for column in zip(*rows, strict=True))

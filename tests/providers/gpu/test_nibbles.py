@@ -13,7 +13,7 @@ from intarsia.codegen.clike import Cuda, Cut
 from intarsia.codegen.clike.storage_types import SEVERAL_IN_A_BYTE
 from intarsia.device.gpu import Gpu, GpuTransfer
 from intarsia.graph.dtypes import DType
-from intarsia.ops.tensor.quantize import dequantize_linear, quantize_linear
+from intarsia.ops.tensor.quantize import Rounding, dequantize_linear, quantize_linear
 from intarsia.primitives import lang as k
 
 RNG = np.random.default_rng(0)
@@ -80,7 +80,8 @@ def test_weights_of_four_bits(gpu: Gpu, rows: int) -> None:
 
 def test_quantized_to_four_bits(gpu: Gpu) -> None:
     x, s, z = RNG.standard_normal((9, 11)).astype(np.float32) * 4, np.float32(0.5), np.array(2).astype(DType.INT4.numpy)
-    found = values_of(planned(gpu, [quantize_linear(leaf(0, x), leaf(1, s), leaf(2, z))], [x, s, z]), [x, s, z])[0]
+    root = quantize_linear(leaf(0, x), leaf(1, s), leaf(2, z), rounding=Rounding())
+    found = values_of(planned(gpu, [root], [x, s, z]), [x, s, z])[0]
     np.testing.assert_array_equal(found.astype(np.float32), np.clip(np.rint(x / 0.5) + 2, -8, 7))
 
 

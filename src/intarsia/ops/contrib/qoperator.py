@@ -22,7 +22,7 @@ from intarsia.ops.internal.channels_last import to_channels_first, to_channels_l
 from intarsia.ops.nn.conv import qlinear_conv
 from intarsia.ops.nn.pooling import average_over
 from intarsia.ops.nn.sliding_windows import PoolAttributes, WindowAttributes
-from intarsia.ops.tensor.quantize import dequantize_linear, dynamic_quantize_linear, quantize_linear
+from intarsia.ops.tensor.quantize import Rounding, dequantize_linear, dynamic_quantize_linear, quantize_linear
 from intarsia.primitives import lang as k
 
 DOMAIN = "com.microsoft"
@@ -36,7 +36,8 @@ def _quantized(y: Tensor, scale: Tensor, zero: Tensor | None, like: Tensor) -> T
     rounding may fall to the other one.
     """
     one = k.full((), 1.0, scale.dtype)
-    return quantize_linear(y * (one / scale), one, zero if zero is not None else k.full((), 0, like.dtype))
+    zero = zero if zero is not None else k.full((), 0, like.dtype)
+    return quantize_linear(y * (one / scale), one, zero, rounding=Rounding())
 
 
 def _binary(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:

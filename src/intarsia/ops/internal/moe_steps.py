@@ -15,7 +15,9 @@ import numpy as np
 from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
+from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.contrib.moe import Activation, Layer, Storage, of_expert
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import host_op, op
 from intarsia.primitives import lang as k
 from intarsia.primitives.interpreter import Operands
@@ -60,20 +62,30 @@ def _products_type(rows: TensorType, starts: TensorType, *others: TensorType | N
     return TensorType(DType.FLOAT, None if rows.shape is None else (rows.shape[0], columns))
 
 
+@dataclass(frozen=True)
+class ExpertMatrices(ParameterGroup):
+    """One layer of all experts: matrices, biases, and the scales and zero points of blocks and of whole matrices."""
+
+    weights: Array
+    bias: Array | None = None
+    scales: Array | None = None
+    zeros: Array | None = None
+    whole: Array | None = None
+
+
 @host_op("ExpertProducts", 1, domain=DOMAIN, infer=_products_type, reason="how many rows an expert has depends on data")
 def expert_products(
-    rows: Array, starts: Array, weights: Array, bias: Array | None = None, scales: Array | None = None,
-    zeros: Array | None = None, whole: Array | None = None, *, columns: int, bits: int = 0, block: int = 0,
-) -> Array:  # fmt: skip
+    rows: Array, starts: Array, matrices: ExpertMatrices, *, columns: int, bits: int = 0, block: int = 0
+) -> Array:
     """Rows of each expert (from starts[e] on) times its matrix, [experts, columns, depth], plus its bias [experts, columns].
 
     With `bits` the matrices are stored as QMoE's integers, with `block` as numbers of float4e2m1 in blocks of so many.
     """
     out = np.zeros((len(rows), columns), np.float32)
-    kind = {0: "int", 16: "nvfp4", 32: "fp4"}[block]
+    kind, m = {0: "int", 16: "nvfp4", 32: "fp4"}[block], matrices
     for e in range(len(starts) - 1):
         mine = slice(int(starts[e]), int(starts[e + 1]))
-        layer = Layer(weights, bias, Storage(kind, bits) if bits else None, scales, zeros, whole)
+        layer = Layer(m.weights, m.bias, Storage(kind, bits) if bits else None, m.scales, m.zeros, m.whole)
         given = Operands()
         (out[mine],) = given.values(layer.picked(partial(of_expert, given, e)).through(given.leaf(rows[mine])))
     return out

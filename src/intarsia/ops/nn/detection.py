@@ -9,6 +9,8 @@ import numpy as np
 from intarsia.graph.dims import fresh_symbol, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
+from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import host_op
 from intarsia.ops.nn.region_samples import MOST_SAMPLES
 from intarsia.primitives import lang as k
@@ -101,23 +103,29 @@ def _bins_type(
     return TensorType(X.dtype, (rois.shape[0], X.shape[1], output_height, output_width))
 
 
+@dataclass(frozen=True)
+class RegionBins(ParameterGroup):
+    """How many bins a region is cut into, and what is computed of the samples in each."""
+
+    mode: str = "avg"
+    output_height: int = 1
+    output_width: int = 1
+    sampling_ratio: int = 0
+    spatial_scale: float = 1.0
+
+
 @host_op("RoiAlign", since=10, infer=_bins_type, reason="the number of samples in a bin depends on the region's size")
-def roi_align_10(
-    X: np.ndarray, rois: np.ndarray, batch_indices: np.ndarray, *, mode: str = "avg", output_height: int = 1,
-    output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
-) -> np.ndarray:  # fmt: skip
-    return roi_align(
-        X, rois, batch_indices, coordinate_transformation_mode="output_half_pixel", mode=mode, output_height=output_height,
-        output_width=output_width, sampling_ratio=sampling_ratio, spatial_scale=spatial_scale,
-    )  # fmt: skip
+def roi_align_10(X: np.ndarray, rois: np.ndarray, batch_indices: np.ndarray, *, bins: RegionBins) -> np.ndarray:
+    return roi_align(X, rois, batch_indices, coordinate_transformation_mode="output_half_pixel", bins=bins)
 
 
 @host_op("RoiAlign", since=(16, 22), infer=_bins_type, reason="the number of samples in a bin depends on the region's size")
 def roi_align(
     X: np.ndarray, rois: np.ndarray, batch_indices: np.ndarray, *, coordinate_transformation_mode: str = "half_pixel",
-    mode: str = "avg", output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0,
+    bins: RegionBins,
 ) -> np.ndarray:  # fmt: skip
     """Mean (or largest weighted corner) of bilinear samples in each bin of each region [x1, y1, x2, y2]."""
+    mode, output_height, output_width = bins.mode, bins.output_height, bins.output_width
     if mode not in ("avg", "max"):
         raise k.DefinitionError(f"mode is {mode!r}; expected avg or max")
     if rois.ndim != 2 or rois.shape[1] != 4:
@@ -125,7 +133,7 @@ def roi_align(
     aligned = coordinate_transformation_mode == "half_pixel"
     wide: Any = np.float64 if X.dtype == np.float64 else np.float32
     with np.errstate(invalid="ignore", over="ignore"):
-        corners = rois.astype(wide) * wide(spatial_scale) - wide(0.5 if aligned else 0)
+        corners = rois.astype(wide) * wide(bins.spatial_scale) - wide(0.5 if aligned else 0)
     out = np.zeros((len(rois), X.shape[1], output_height, output_width), wide)
     if batch_indices.shape != (len(rois),) or ((batch_indices < 0) | (batch_indices >= len(X))).any():
         raise k.DefinitionError(f"batch_indices must be {len(rois)} numbers from 0 to {len(X) - 1}, the batch of X less one")
@@ -133,8 +141,8 @@ def roi_align(
         image = X[int(batch_indices[r])].astype(wide)
         with np.errstate(invalid="ignore", over="ignore"):
             height, width = (y2 - y1, x2 - x1) if aligned else (max(y2 - y1, wide(1)), max(x2 - x1, wide(1)))
-            rows = _samples(y1, height, output_height, sampling_ratio, image.shape[1])
-            columns = _samples(x1, width, output_width, sampling_ratio, image.shape[2])
+            rows = _samples(y1, height, output_height, bins.sampling_ratio, image.shape[1])
+            columns = _samples(x1, width, output_width, bins.sampling_ratio, image.shape[2])
         out[r] = _pool_samples(image, rows, columns, mode)
     return out.astype(X.dtype)
 

@@ -7,7 +7,9 @@ from typing import Any
 
 from intarsia.graph.dims import Dim, dim_max, dim_min, floordiv, format_shape
 from intarsia.graph.dtypes import DType
+from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.operands import aligned, element_type, normal_axes, normal_axis, widened
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext, op
 from intarsia.primitives import lang as k
 
@@ -55,11 +57,33 @@ def _by_channel(p: Tensor, rank: int, spatial: int) -> Tensor:
     return aligned(p, rank, 1) if spatial and rank > 1 else p
 
 
+@dataclass(frozen=True)
+class BatchNormAttributes(ParameterGroup):
+    """What is added to the variance, and how much of the running statistics stays."""
+
+    epsilon: float = 1e-5
+    momentum: float = 0.9
+
+
+@dataclass(frozen=True)
+class SpatialAttributes(BatchNormAttributes):
+    """Those of the versions before 9: with `spatial` 0 statistics are per channel and position."""
+
+    spatial: int = 1
+
+
+@dataclass(frozen=True)
+class TestedAttributes(SpatialAttributes):
+    """Those of the versions before 7, which say what is inference."""
+
+    is_test: int = 0
+
+
 def _batch_training(
-    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, epsilon: float, momentum: float, spatial: int = 1
+    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, var: Tensor, attributes: BatchNormAttributes, spatial: int = 1
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Y, the running mean and variance, and the batch's own mean and (population) variance."""
-    wide = _wide(x)
+    wide, epsilon, momentum = _wide(x), attributes.epsilon, attributes.momentum
     axes = _batch_axes(x, spatial)
     x_wide = k.cast(x, wide)
     batch_mean = k.reduce_mean(x_wide, axes, keepdims=True)
@@ -77,33 +101,31 @@ def _batch_training(
 
 @op("BatchNormalization", (1, 6))
 def batch_normalization_is_test(
-    X: Tensor, scale: Tensor, B: Tensor, mean: Tensor, var: Tensor, *,
-    epsilon: float = 1e-5, momentum: float = 0.9, is_test: int = 0, spatial: int = 1, node: NodeContext,
-) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
-    if node.outputs > 1 and not is_test:
-        return _batch_training(X, scale, B, mean, var, epsilon, momentum, spatial)
-    return _batch_inference(X, scale, B, mean, var, epsilon, spatial)
+    X: Tensor, scale: Tensor, B: Tensor, mean: Tensor, var: Tensor, *, attributes: TestedAttributes, node: NodeContext
+) -> Tensor | tuple[Tensor, ...]:
+    if node.outputs > 1 and not attributes.is_test:
+        return _batch_training(X, scale, B, mean, var, attributes, attributes.spatial)
+    return _batch_inference(X, scale, B, mean, var, attributes.epsilon, attributes.spatial)
 
 
 @op("BatchNormalization", (7, 9))
 def batch_normalization_by_outputs(
-    X: Tensor, scale: Tensor, B: Tensor, mean: Tensor, var: Tensor, *,
-    epsilon: float = 1e-5, momentum: float = 0.9, spatial: int = 1, node: NodeContext,
-) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
+    X: Tensor, scale: Tensor, B: Tensor, mean: Tensor, var: Tensor, *, attributes: SpatialAttributes, node: NodeContext
+) -> Tensor | tuple[Tensor, ...]:
     """Training where more than one output is wanted."""
     if node.outputs > 1:
-        return _batch_training(X, scale, B, mean, var, epsilon, momentum, spatial)
-    return _batch_inference(X, scale, B, mean, var, epsilon, spatial)
+        return _batch_training(X, scale, B, mean, var, attributes, attributes.spatial)
+    return _batch_inference(X, scale, B, mean, var, attributes.epsilon, attributes.spatial)
 
 
 @op("BatchNormalization", (14, 15))
 def batch_normalization(
-    X: Tensor, scale: Tensor, B: Tensor, input_mean: Tensor, input_var: Tensor, *,
-    epsilon: float = 1e-5, momentum: float = 0.9, training_mode: int = 0,
+    X: Tensor, scale: Tensor, B: Tensor, input_mean: Tensor, input_var: Tensor, *, attributes: BatchNormAttributes,
+    training_mode: int = 0,
 ) -> Tensor | tuple[Tensor, ...]:  # fmt: skip
     if training_mode:
-        return _batch_training(X, scale, B, input_mean, input_var, epsilon, momentum)[:3]
-    return _batch_inference(X, scale, B, input_mean, input_var, epsilon, spatial=1)
+        return _batch_training(X, scale, B, input_mean, input_var, attributes)[:3]
+    return _batch_inference(X, scale, B, input_mean, input_var, attributes.epsilon, spatial=1)
 
 
 # --- statistics of one sample --------------------------------------------------------------------------------------
@@ -149,33 +171,35 @@ def group_normalization(
     return k.reshape(k.cast(y * scale + bias, X.dtype), X.shape)
 
 
+@dataclass(frozen=True)
+class LayerNormAttributes(ParameterGroup):
+    """From which axis on, what is added to the variance, and the type of the statistics that are handed on."""
+
+    axis: int = -1
+    epsilon: float = 1e-5
+    stash_type: int = 1
+
+
 @op("LayerNormalization", 1)
 def layer_normalization_1(
-    X: Tensor, Scale: Tensor, B: Tensor | None = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1,
-    node: NodeContext, **unknown: Any,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
+    X: Tensor, Scale: Tensor, B: Tensor | None = None, *, attributes: LayerNormAttributes, node: NodeContext, **unknown: Any
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Written by onnxruntime's older fusions in the default domain; as there, attributes that it does not know are nothing."""
-    return layer_normalization(X, Scale, B, axis=axis, epsilon=epsilon, stash_type=stash_type, node=node)
+    return layer_normalization(X, Scale, B, attributes=attributes, node=node)
 
 
 @op("LayerNormalization", 17)
 def layer_normalization(
-    X: Tensor,
-    Scale: Tensor,
-    B: Tensor | None = None,
-    *,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
-    node: NodeContext,
+    X: Tensor, Scale: Tensor, B: Tensor | None = None, *, attributes: LayerNormAttributes, node: NodeContext
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Y, and in the type `stash_type` the mean and 1 / sqrt(variance + epsilon), over the axes from `axis` on."""
     wide = _wide(X)
-    y, mean, inverse = standardized(k.cast(X, wide), range(normal_axis(axis, X.rank), X.rank), epsilon)
+    axes = range(normal_axis(attributes.axis, X.rank), X.rank)
+    y, mean, inverse = standardized(k.cast(X, wide), axes, attributes.epsilon)
     y = y * k.cast(Scale, wide)
     if B is not None:
         y = y + k.cast(B, wide)
-    stash = element_type(stash_type)
+    stash = element_type(attributes.stash_type)
     return k.cast(y, X.dtype), _stashed(mean, stash, node, 1), _stashed(inverse, stash, node, 2)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from intarsia.graph.dtypes import DType
+from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.operands import as_scalar
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import op
 from intarsia.primitives import lang as k
 
@@ -45,19 +47,29 @@ def adagrad(
     return _each(inputs, 1, step)
 
 
+@dataclass(frozen=True)
+class AdamAttributes(ParameterGroup):
+    """How much of the mean gradient and of the mean square stays, and the weights' decay before and after the step."""
+
+    alpha: float = 0.9
+    beta: float = 0.999
+    epsilon: float = 1e-6
+    norm_coefficient: float = 0.0
+    norm_coefficient_post: float = 0.0
+
+
 @op("Adam", 1, domain=DOMAIN)
-def adam(
-    R: Tensor, T: Tensor, *inputs: Tensor, alpha: float = 0.9, beta: float = 0.999, epsilon: float = 1e-6,
-    norm_coefficient: float = 0.0, norm_coefficient_post: float = 0.0,
-) -> tuple[Tensor, ...]:  # fmt: skip
+def adam(R: Tensor, T: Tensor, *inputs: Tensor, attributes: AdamAttributes) -> tuple[Tensor, ...]:
+    alpha, beta = attributes.alpha, attributes.beta
+
     def step(x: Tensor, gradient: Tensor, mean: Tensor, squares: Tensor) -> tuple[Tensor, ...]:
         rate, updates = _scalars(R, T, x.dtype)
-        g = x * norm_coefficient + gradient
+        g = x * attributes.norm_coefficient + gradient
         v = mean * alpha + g * (1.0 - alpha)
         h = squares * beta + g * g * (1.0 - beta)
         unbiased = rate * k.sqrt(1.0 - k.power(beta, updates)) / (1.0 - k.power(alpha, updates))
-        moved = x - k.select(updates > 0.0, unbiased, rate) * v / (k.sqrt(h) + epsilon)
-        return moved * (1.0 - norm_coefficient_post), v, h
+        moved = x - k.select(updates > 0.0, unbiased, rate) * v / (k.sqrt(h) + attributes.epsilon)
+        return moved * (1.0 - attributes.norm_coefficient_post), v, h
 
     return _each(inputs, 2, step)
 

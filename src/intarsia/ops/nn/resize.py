@@ -17,6 +17,7 @@ import numpy as np
 from intarsia.graph.dims import Dim, Expr, numbers_of, product, scaled
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import op
 from intarsia.ops.framework.size_quotients import Quotient
 from intarsia.primitives import lang as k
@@ -100,16 +101,36 @@ def resize_10(X: k.Tensor, scales: Sequence[float], *, mode: str = "nearest") ->
     return resample(X, _scaled_axes(X, range(X.rank), scales), Sampling(mode, "asymmetric", "simple"))
 
 
+@dataclass(frozen=True)
+class ResizeAttributes(ParameterGroup):
+    """Which axes change, how their new sizes follow, and how elements between others are computed."""
+
+    antialias: int = 0
+    axes: Sequence[int] | None = None
+    coordinate_transformation_mode: str = "half_pixel"
+    cubic_coeff_a: float = -0.75
+    exclude_outside: int = 0
+    extrapolation_value: float = 0.0
+    keep_aspect_ratio_policy: str = "stretch"
+    mode: str = "nearest"
+    nearest_mode: str = "round_prefer_floor"
+
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(
+            self.mode, self.coordinate_transformation_mode, self.nearest_mode, self.cubic_coeff_a, bool(self.exclude_outside),
+            self.extrapolation_value, bool(self.antialias),
+        )  # fmt: skip
+
+
 @op("Resize", since=(11, 13, 18, 19), values=("roi", "scales", "sizes"))
 def resize(
     X: k.Tensor, roi: Sequence[float] | None = None, scales: Sequence[float] | None = None,
-    sizes: Sequence[Dim] | None = None, *, antialias: int = 0, axes: Sequence[int] | None = None,
-    coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75, exclude_outside: int = 0,
-    extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
-    nearest_mode: str = "round_prefer_floor",
+    sizes: Sequence[Dim] | None = None, *, attributes: ResizeAttributes,
 ) -> k.Tensor:  # fmt: skip
+    axes, sampling = attributes.axes, attributes.sampling
     where = [a + X.rank if a < 0 else int(a) for a in axes] if axes is not None else list(range(X.rank))
-    cropped = coordinate_transformation_mode == "tf_crop_and_resize"
+    cropped = sampling.transform == "tf_crop_and_resize"
     region = [float(r) for r in roi] if cropped and roi is not None and len(roi) else None
     given_scales, given_sizes = scales is not None and len(scales) > 0, sizes is not None and len(sizes) > 0
     if given_scales == given_sizes:
@@ -121,16 +142,7 @@ def resize(
         plan = _scaled_axes(X, where, scales, region)
     else:
         assert sizes is not None
-        plan = _sized_axes(X, where, sizes, keep_aspect_ratio_policy, region)
-    sampling = Sampling(
-        mode,
-        coordinate_transformation_mode,
-        nearest_mode,
-        cubic_coeff_a,
-        bool(exclude_outside),
-        extrapolation_value,
-        bool(antialias),
-    )
+        plan = _sized_axes(X, where, sizes, attributes.keep_aspect_ratio_policy, region)
     return resample(X, plan, sampling)
 
 

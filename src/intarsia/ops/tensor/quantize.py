@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from intarsia.graph.dims import Dim, floordiv
 from intarsia.graph.dtypes import DType
+from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.operands import element_type, normal_axis
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import op
 from intarsia.primitives import lang as k
 
@@ -14,11 +16,21 @@ _RANGES = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Rounding(ParameterGroup):
+    """To which type numbers are rounded, of quotients in which type, and what becomes of those that float8 does not have."""
+
+    output_dtype: int = 0
+    precision: int = 0
+    saturate: int = 1
+
+
 @op("QuantizeLinear", since=(10, 13, 19, 21, 23, 24, 25, 28))
 def quantize_linear(
     x: k.Tensor, y_scale: k.Tensor, y_zero_point: k.Tensor | None = None, *, axis: int = 1, block_size: int = 0,
-    output_dtype: int = 0, precision: int = 0, saturate: int = 1,
+    rounding: Rounding,
 ) -> k.Tensor:  # fmt: skip
+    output_dtype, precision = rounding.output_dtype, rounding.precision
     target = y_zero_point.dtype if y_zero_point is not None else element_type(output_dtype) if output_dtype else DType.UINT8
     asked = element_type(precision) if precision else y_scale.dtype
     # Quotients of 16-bit floats are rounded to whole numbers alone, as onnxruntime has them, unless `precision` asks for more.
@@ -32,7 +44,7 @@ def quantize_linear(
     ratio = k.cast(k.cast(ratio, narrow), DType.FLOAT)
     zero = None if y_zero_point is None else k.cast(along_axis(y_zero_point, x, axis, block_size), DType.FLOAT)
     if target not in _RANGES:
-        return k.cast(ratio if zero is None else ratio + zero, target, bool(saturate))
+        return k.cast(ratio if zero is None else ratio + zero, target, bool(rounding.saturate))
     low, high = _RANGES[target]
     rounded = k.unary("round", ratio)
     shifted = rounded if zero is None else rounded + zero

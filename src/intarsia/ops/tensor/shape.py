@@ -13,8 +13,10 @@ from intarsia.graph.axes import reshape_dims
 from intarsia.graph.broadcasting import broadcast_shapes
 from intarsia.graph.dims import Dim, Expr, dim_max, dim_min, floordiv, format_shape, mod, product
 from intarsia.graph.dtypes import DType
+from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.dynamic_axis import run_axis, squeezed, unsqueezed
 from intarsia.ops.framework.operands import dim, dims, element_type, integer, integers, normal_axes, normal_axis
+from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext, op
 from intarsia.primitives import lang as k
 
@@ -302,8 +304,22 @@ _CONSTANT_TYPES = {
 }  # fmt: skip
 
 
-def _constant_array(**given: Any) -> np.ndarray:
-    found = [(name, value) for name, value in given.items() if value is not None]
+@dataclass(frozen=True)
+class ConstantAttributes(ParameterGroup):
+    """What a Constant may be, of which it is one."""
+
+    value: Any = None
+    sparse_value: Any = None
+    value_float: float | None = None
+    value_floats: Sequence[float] | None = None
+    value_int: int | None = None
+    value_ints: Sequence[int] | None = None
+    value_string: str | None = None
+    value_strings: Sequence[str] | None = None
+
+
+def _constant_array(*, attributes: ConstantAttributes) -> np.ndarray:
+    found = [(name, value) for name, value in vars(attributes).items() if value is not None]
     if len(found) != 1:
         raise k.DefinitionError(f"Constant needs exactly one value attribute, got {', '.join(n for n, _ in found) or 'none'}")
     name, value = found[0]
@@ -314,21 +330,8 @@ def _constant_array(**given: Any) -> np.ndarray:
 
 
 @op("Constant", (1, 9, 11, 12, 13, 19, 21, 23, 24, 25), fallback=_constant_array)
-def constant(
-    *,
-    value: Any = None,
-    sparse_value: Any = None,
-    value_float: float | None = None,
-    value_floats: Sequence[float] | None = None,
-    value_int: int | None = None,
-    value_ints: Sequence[int] | None = None,
-    value_string: str | None = None,
-    value_strings: Sequence[str] | None = None,
-) -> Tensor:
-    array = _constant_array(
-        value=value, sparse_value=sparse_value, value_float=value_float, value_floats=value_floats,
-        value_int=value_int, value_ints=value_ints, value_string=value_string, value_strings=value_strings,
-    )  # fmt: skip
+def constant(*, attributes: ConstantAttributes) -> Tensor:
+    array = _constant_array(attributes=attributes)
     if DType.of(array.dtype) is DType.STRING:
         raise k.SymbolicValueError("string constants live on the host")
     return k.constant(array)

@@ -8,6 +8,7 @@ from typing import Any
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.nn import region_samples as region_places
+from intarsia.ops.nn.detection import RegionBins
 from intarsia.ops.nn.region_samples import MOST_SAMPLES
 from intarsia.primitives import lang as k
 from intarsia.primitives.interpreter import lowest
@@ -45,17 +46,17 @@ def region_samples(
 
 @device_op("RoiAlign", values=("samples",))
 def roi_align(
-    X: Tensor, rois: Tensor, batch_indices: Tensor, samples: Any = None, *, mode: str = "avg", output_height: int = 1,
-    output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0, half_pixel: int = 1,
-) -> Tensor:  # fmt: skip
+    X: Tensor, rois: Tensor, batch_indices: Tensor, samples: Any = None, *, region_bins: RegionBins, half_pixel: int = 1
+) -> Tensor:
     """ONNX's RoiAlign with the largest number of samples along y and x known."""
+    mode, sampling_ratio, spatial_scale = region_bins.mode, region_bins.sampling_ratio, region_bins.spatial_scale
     if mode not in ("avg", "max"):
         raise k.DefinitionError(f"mode is {mode!r}; expected avg or max")
     most = [sampling_ratio] * 2 if samples is None else [int(s) for s in _numbers(samples)]
     if max(most) > MOST_SAMPLES:
         raise k.DefinitionError(SAMPLES_ARE_TOO_MANY)
     wide = DType.DOUBLE if X.dtype is DType.DOUBLE else DType.FLOAT
-    bins, count = (output_height, output_width), rois.shape[0]
+    bins, count = (region_bins.output_height, region_bins.output_width), rois.shape[0]
     shape = (count, X.shape[1], *bins, *most)
     if 0 in most:
         return k.full(shape[:4], 0.0, X.dtype)
