@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +22,14 @@ from intarsia.providers.cpu.kernels.conv.conv_arguments import PointwiseCall
 from intarsia.providers.cpu.kernels.conv.conv_cost import FEW_PIXELS, ConvSchedule, estimated, has_few_pixels, reads_floats
 from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork, Geometry, strides_and_dilations
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
-from intarsia.providers.cpu.kernels.matmul.strassen import NOT_FASTER, SEVEN_EIGHTHS, is_allowed, may_pay, pointwise_step
+from intarsia.providers.cpu.kernels.matmul.strassen import (
+    NOT_FASTER,
+    SEVEN_EIGHTHS,
+    SevenWeights,
+    is_allowed,
+    may_pay,
+    pointwise_step,
+)
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.conv.conv import Convolution
@@ -109,9 +117,8 @@ class PointwiseStrassen(ConvSchedule):
         spec = gemm_kernel.GemmSpec(node.data.dtype, "packed", request.epilogue, tile=tile)
         packed, _ = node.packed(request.workspace, "panels", tile, target)
         step = pointwise_step(
-            spec, target, request.workspace, request.operands, request.out, source=node.reads[0], packed=packed,
-            weights=(node.reads[1], _matrix(node, request)), geometry=node.geometry(node.kernel), label=_label(node),
-            always=always,
+            spec, request, source=node.reads[0], geometry=node.geometry(node.kernel), label=_label(node),
+            weights=SevenWeights(node.reads[1], "t", partial(_matrix, node, request), packed), always=always,
         )  # fmt: skip
         return [step]
 

@@ -26,6 +26,7 @@ from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import (
     windows_pay,
 )
 from intarsia.providers.cpu.kernels.matmul.float16 import half_steps, halves_pay
+from intarsia.providers.cpu.kernels.matmul.matmul_steps import ConstantFactor
 from intarsia.providers.cpu.kernels.matmul.vnni import packed_windows_pay, pair_steps, window_steps
 from intarsia.providers.cpu.kernels.matmul.vnni import pays as packing_pays
 
@@ -87,8 +88,8 @@ class Bfloat16Rows(_Pairs):
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         weights = node.constant_filters(request.workspace)
         return row_steps(
-            request.target, request.workspace, request.epilogue, request.operands, request.out, source=node.reads[0],
-            dtype=node.data.dtype, m=node.pixels, weights=node.reads[1], matrix=weights.reshape(weights.shape[:2]).T, key="t",
+            request, source=node.reads[0], dtype=node.data.dtype, m=node.pixels,
+            weights=ConstantFactor(node.reads[1], weights.reshape(weights.shape[:2]).T, "t"),
         )  # fmt: skip
 
 
@@ -111,9 +112,8 @@ class Bfloat16Windows(_Pairs):
 
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         return convolution_steps(
-            request.target, request.workspace, request.epilogue, request.operands, request.out, source=node.reads[0],
-            dtype=node.data.dtype, geometry=node.geometry(node.kernel), weights=node.reads[1],
-            filters=node.constant_filters(request.workspace), group=node.group,
+            request, source=node.reads[0], dtype=node.data.dtype, geometry=node.geometry(node.kernel),
+            weights=ConstantFactor(node.reads[1], node.constant_filters(request.workspace)), group=node.group,
         )  # fmt: skip
 
 
@@ -158,9 +158,8 @@ class Bfloat16PackedRows(_Packed):
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         env = request.env
         steps = pair_steps(
-            request.target, request.workspace, request.epilogue, request.operands, request.out,
-            unit=pair_unit(env.options_of(node), env.target), source=node.reads[0], m=node.pixels, weights=node.reads[1],
-            matrix=_matrix(node, env), key="t",
+            request, unit=pair_unit(env.options_of(node), env.target), source=node.reads[0], m=node.pixels,
+            weights=ConstantFactor(node.reads[1], _matrix(node, env), "t"),
         )  # fmt: skip
         assert steps is not None, self.name
         return steps
@@ -186,10 +185,9 @@ class Bfloat16PackedWindows(_Packed):
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         env, kernel = request.env, node.kernel
         steps = window_steps(
-            request.target, request.workspace, request.epilogue, request.operands, request.out,
-            unit=pair_unit(env.options_of(node), env.target), dtype=DType.FLOAT, geometry=node.geometry(kernel),
-            bordered=partial(node.bordered, request.target, request.workspace, request.out, kernel), weights=node.reads[1],
-            filters=_filters(node, env),
+            request, unit=pair_unit(env.options_of(node), env.target), dtype=DType.FLOAT, geometry=node.geometry(kernel),
+            bordered=partial(node.bordered, request.target, request.workspace, request.out, kernel),
+            weights=ConstantFactor(node.reads[1], _filters(node, env)),
         )  # fmt: skip
         assert steps is not None, self.name
         return steps
@@ -222,8 +220,8 @@ class Float16Rows(ConvSchedule):
 
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         steps = half_steps(
-            request.target, request.workspace, request.epilogue, request.operands, request.out, source=node.reads[0],
-            m=node.pixels, weights=node.reads[1], matrix=_matrix(node, request.env), key="t",
+            request, source=node.reads[0], m=node.pixels,
+            weights=ConstantFactor(node.reads[1], _matrix(node, request.env), "t"),
         )  # fmt: skip
         assert steps is not None, self.name
         return steps

@@ -22,19 +22,19 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, KernelCall, Ref, Sizes, Step
-from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, product_tile, tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import in_16_bits
 from intarsia.providers.cpu.kernels.common.precision import described_unit, pair_unit
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace, forms_of
 from intarsia.providers.cpu.kernels.common.units import VECTORS
 from intarsia.providers.cpu.kernels.conv import implicit_gemm
 from intarsia.providers.cpu.kernels.conv.pad_bfloat16 import pair_border_args, pair_border_text
 from intarsia.providers.cpu.kernels.conv.window_geometry import SHARE_PRODUCTS, ConvWork, Geometry
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel, vnni_layout
-from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
+from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, ConstantFactor, fused_operand, shares
 from intarsia.providers.cpu.kernels.matmul.vnni import pays
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import pair_rows_text
 from intarsia.providers.cpu.kernels.matmul.vnni_layout import LINE_WORDS, Rows
@@ -67,22 +67,23 @@ def windows_pay(options: LoweringOptions, target: Target, m: Dim, filters: Seque
     return reads_rows(options, target) and pays(m, n, -(-channels // 2) * 2 * math.prod(kernel))
 
 
-def row_steps(
-    target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str, *,
-    source: str, dtype: DType, m: Dim, weights: str, matrix: np.ndarray, key: str = "",
-) -> list[Step]:  # fmt: skip
+def row_steps(request: KernelRequest, *, source: str, dtype: DType, m: Dim, weights: ConstantFactor) -> list[Step]:
     """C[m, N] = epilogue(A[m, K] B), where that `pays_in_rows`.
 
     Args:
         source: the buffer of A, rows of K numbers of `dtype`, FLOAT or BFLOAT16.
-        weights: the constant that B is made from, `matrix` its float32 numbers [K, N]; `key` distinguishes its forms.
+        weights: what B is made from, float32 [K, N].
     """
+    target, workspace, epilogue, out = request.target, request.workspace, request.epilogue, request.out
+    operands, matrix = request.operands, weights.values
     k, n = matrix.shape
     before, a = rounded(target, workspace, source, dtype, m * k)
     tile, zero = product_tile(n, DType.FLOAT, target), zero_tap(workspace)
-    b = workspace.add(weights, f"pairs{tile.width}{key}", lambda: vnni_layout.pack_words(in_pairs(matrix)[None], tile, False))
+    b = workspace.add(
+        weights.name, f"pairs{tile.width}{weights.key}", lambda: vnni_layout.pack_words(in_pairs(matrix)[None], tile, False)
+    )
     spec, micro = gemm_kernel.GemmSpec(DType.FLOAT, "packed", epilogue, tile=tile), pair_rows_text(tile, target)
-    made = PairProduct(spec, target, micro.symbol, a, b, out, zero, m, n, k // 2, tuple(operands))
+    made = PairProduct(spec, target, micro.symbol, a, b, out, zero, m, n, k // 2, operands)
     step = Step(
         gemm_kernel.kernel_text(spec, target), (a, b, zero, *(o.name for o in operands)), (out,), made,
         serial=Below(m * n * k, SERIAL_PRODUCTS), label=f"gemm {m}x{n}x{k}", calls=(micro,),
@@ -134,15 +135,16 @@ class PairProduct(KernelCall):
 
 
 def convolution_steps(
-    target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str, *,
-    source: str, dtype: DType, geometry: Geometry, weights: str, filters: np.ndarray, group: int,
-) -> list[Step]:  # fmt: skip
+    request: KernelRequest, *, source: str, dtype: DType, geometry: Geometry, weights: ConstantFactor, group: int
+) -> list[Step]:
     """A convolution whose `windows_pay`. An odd number of channels becomes even.
 
     Args:
         source: the buffer of the input, [N, spatial..., C] of `dtype`, FLOAT or BFLOAT16.
-        weights: the constant of the filters, `filters` its float32 numbers [filters, C, *kernel].
+        weights: the filters, float32 [filters, C, *kernel].
     """
+    target, workspace, epilogue, out = request.target, request.workspace, request.epilogue, request.out
+    operands, filters = request.operands, weights.values
     is_odd = filters.shape[1] % 2
     if is_odd:
         filters = np.pad(filters, ((0, 0), (0, 1), *[(0, 0)] * len(geometry.kernel)))
@@ -155,9 +157,9 @@ def convolution_steps(
         before.append(Step(text, (a,), (whole,), _BorderCall(geometry, a, whole), label="border", arithmetic="bfloat16"))
         a = whole
     tile, spec = tile_of(DType.FLOAT, target), gemm_kernel.GemmSpec(DType.FLOAT, "packed", epilogue)
-    b = workspace.add(weights, f"pairs{tile.width}c", lambda: _packed_windows(filters, group, tile))
+    b = workspace.add(weights.name, f"pairs{tile.width}c", lambda: _packed_windows(filters, group, tile))
     micro = pair_rows_text(tile, target)
-    made = _Windows(spec, target, micro.symbol, geometry, a, b, out, tuple(operands))
+    made = _Windows(spec, target, micro.symbol, geometry, a, b, out, operands)
     label = f"conv {'x'.join(map(str, geometry.kernel))} {TensorType(DType.FLOAT, geometry.y)}"
     step = Step(
         gemm_kernel.kernel_text(spec, target), (a, b, *(o.name for o in operands)), (out,), made, label=label,

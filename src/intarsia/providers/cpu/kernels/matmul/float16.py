@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Sizes, Step
-from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.precision import in_halves
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace, forms_of
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, forms_of
 from intarsia.providers.cpu.kernels.matmul import float16_kernel as halves
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.matmul_arguments import PackCall, PackedProduct, PartCall
-from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
+from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, ConstantFactor, fused_operand, shares
 
 _LEAST_ROWS = 8  # fewer wait for the weights, which float32 sums of float16 weights read as fast
 
@@ -32,17 +30,17 @@ def halves_pay(options: LoweringOptions, target: Target, m: Dim, n: int, k: int)
     return in_halves(options, target) and not few and min(n, k) >= 2 * halves.half_tile(n, target).lanes
 
 
-def half_steps(
-    target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str, *,
-    source: str, m: Dim, weights: str, matrix: np.ndarray, key: str = "",
-) -> list[Step] | None:  # fmt: skip
-    """C[m, N] = epilogue(A[m, K] B): packing of A, then a step for each range of K blocks. None where float32 is faster, or
-    where weights are infinite or NaN.
+def half_steps(request: KernelRequest, *, source: str, m: Dim, weights: ConstantFactor) -> list[Step] | None:
+    """C[m, N] = epilogue(A[m, K] B): packing of A, then a step for each range of K blocks.
+
+    None where float32 is faster, or where weights are infinite or NaN.
 
     Args:
         source: the buffer of A, float32 rows of K numbers.
-        weights: the constant that B is made from, `matrix` its float32 numbers [K, N]; `key` distinguishes its forms.
+        weights: what B is made from, float32 [K, N].
     """
+    target, workspace, epilogue, out = request.target, request.workspace, request.epilogue, request.out
+    operands, matrix = request.operands, weights.values
     k, n = matrix.shape
     tile = halves.half_tile(n, target)
     if not halves_pay(workspace.options, target, m, n, k):
@@ -50,7 +48,7 @@ def half_steps(
     panels = halves.pack_half_weights(matrix, tile)
     if panels is None:
         return None
-    b = workspace.add(weights, f"halves{tile.width}{key}", lambda: panels)
+    b = workspace.add(weights.name, f"halves{tile.width}{weights.key}", lambda: panels)
     spec = GemmSpec(DType.FLOAT, "packed", epilogue, tile=halves.sums_tile(tile), halves=True)
     packed = workspace.temporary(f"{source}%halves{tile.rows}", DType.FLOAT16, (m, halves.packed_columns(k, tile)))
     parts, sums = tiled.parts(k, halves.sums_tile(tile)), ""
@@ -58,7 +56,7 @@ def half_steps(
         elements = tiled.partial_elements(m, n, halves.sums_tile(tile))
         sums = workspace.temporary(f"{out}%sums", DType.FLOAT, (elements,))
     micro = halves.half_micro_text(tile, target)
-    made = _HalfProduct(spec, tile, target, micro.symbol, source, packed, b, out, sums, m, k, n, tuple(operands))
+    made = _HalfProduct(spec, tile, target, micro.symbol, source, packed, b, out, sums, m, k, n, operands)
     little = Below(m, 4 * tile.rows)
     steps = [
         Step(

@@ -17,7 +17,14 @@ from intarsia.providers.cpu.kernels.matmul.matmul_arguments import GemmCall
 from intarsia.providers.cpu.kernels.matmul.matmul_schedule import MatMulSchedule, estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, shares
 from intarsia.providers.cpu.kernels.matmul.packed_a import packing_pays
-from intarsia.providers.cpu.kernels.matmul.strassen import NOT_FASTER, SEVEN_EIGHTHS, is_allowed, may_pay, strassen_step
+from intarsia.providers.cpu.kernels.matmul.strassen import (
+    NOT_FASTER,
+    SEVEN_EIGHTHS,
+    SevenWeights,
+    is_allowed,
+    may_pay,
+    strassen_step,
+)
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.matmul.matmul import MatMul
@@ -119,8 +126,8 @@ class Strassen(MatMulSchedule):
         zero_tap(workspace)  # no kernel here reads it; programs have always had it, and a restructuring leaves them equal
         matrix, form = node.matrix(workspace)
         step = strassen_step(
-            spec, target, workspace, request.operands, request.out, source=node.reads[0], packed=right,
-            weights=(node.reads[1], form, lambda: matrix), sizes=(node.rows_and_batches.rows, columns, depth),
+            spec, request, source=node.reads[0], weights=SevenWeights(node.reads[1], form, lambda: matrix, right),
+            sizes=(node.rows_and_batches.rows, columns, depth),
             always=request.env.timed(node) == self.name,
         )  # fmt: skip
         return [step]

@@ -17,6 +17,7 @@ from intarsia.providers.cpu.kernels.common.units import TILE_UNITS, VECTORS
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import PAIRED, pays_in_rows, reads_rows, row_steps
 from intarsia.providers.cpu.kernels.matmul.float16 import half_steps, halves_pay
 from intarsia.providers.cpu.kernels.matmul.matmul_schedule import MatMulSchedule, estimated
+from intarsia.providers.cpu.kernels.matmul.matmul_steps import ConstantFactor
 from intarsia.providers.cpu.kernels.matmul.vnni import pair_steps
 from intarsia.providers.cpu.kernels.matmul.vnni import pays as packing_pays
 
@@ -58,8 +59,8 @@ class Bfloat16MatMulRows(MatMulSchedule):
     def steps(self, node: MatMul, request: KernelRequest) -> list[Step]:
         matrix, key = node.matrix(request.workspace)
         return row_steps(
-            request.target, request.workspace, request.epilogue, request.operands, request.out, source=node.reads[0],
-            dtype=node.dtype, m=node.rows_and_batches.rows, weights=node.reads[1], matrix=matrix, key=key,
+            request, source=node.reads[0], dtype=node.dtype, m=node.rows_and_batches.rows,
+            weights=ConstantFactor(node.reads[1], matrix, key),
         )  # fmt: skip
 
 
@@ -91,9 +92,8 @@ class Bfloat16MatMulPacked(MatMulSchedule):
     def steps(self, node: MatMul, request: KernelRequest) -> list[Step]:
         matrix, key = node.matrix(request.workspace)
         steps = pair_steps(
-            request.target, request.workspace, request.epilogue, request.operands, request.out,
-            unit=self._unit(node, request.env), source=node.reads[0], m=node.rows_and_batches.rows, weights=node.reads[1],
-            matrix=matrix, key=key,
+            request, unit=self._unit(node, request.env), source=node.reads[0], m=node.rows_and_batches.rows,
+            weights=ConstantFactor(node.reads[1], matrix, key),
         )  # fmt: skip
         assert steps is not None, self.name
         return steps
@@ -129,8 +129,8 @@ class Float16MatMul(MatMulSchedule):
     def steps(self, node: MatMul, request: KernelRequest) -> list[Step]:
         matrix, key = node.matrix(request.workspace)
         steps = half_steps(
-            request.target, request.workspace, request.epilogue, request.operands, request.out, source=node.reads[0],
-            m=node.rows_and_batches.rows, weights=node.reads[1], matrix=matrix, key=key,
+            request, source=node.reads[0], m=node.rows_and_batches.rows,
+            weights=ConstantFactor(node.reads[1], matrix, key),
         )  # fmt: skip
         assert steps is not None, self.name
         return steps

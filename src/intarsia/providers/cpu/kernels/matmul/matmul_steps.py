@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import numpy as np
+
 from intarsia.graph.dims import Dim
 from intarsia.plan.step import Ref, Shares
 from intarsia.providers.cpu.kernels.common.template import FusedOperand
@@ -9,6 +13,14 @@ from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand
 
 SERIAL_PRODUCTS = 100_000  # below this a second thread costs more than it saves
 SHARE_PRODUCTS = 400_000  # of a share of work (`plan.executor_abi`): five microseconds of one core
+
+
+class ConstantFactor(NamedTuple):
+    """The constant that B is made from: its name, its numbers, and what tells its forms apart."""
+
+    name: str
+    values: np.ndarray
+    key: str = ""
 
 
 def shares(products: Dim) -> Shares:

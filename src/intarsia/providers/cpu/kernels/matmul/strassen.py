@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.lowering_options import DISABLE_STRASSEN, LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, tiled_rows
 from intarsia.providers.cpu.kernels.common.precision import described
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace, forms_of
 from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
 from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork, Geometry
@@ -96,23 +98,31 @@ class Seven:
         return self.always or strassen_kernel.saved(m, n, k, threads, tile) > _LEAST_SAVED
 
 
+class SevenWeights(NamedTuple):
+    """B: its name, what tells this view of it from others, what gives it as [K, N], and the buffer where it is packed."""
+
+    name: str
+    form: str
+    matrix: Callable[[], np.ndarray]
+    packed: str
+
+
 def seven_of(
-    spec: gemm_kernel.GemmSpec, target: Target, workspace: Workspace, weights: tuple[str, str, Callable[[], np.ndarray]],
-    sizes: tuple[Dim, int], always: bool = False,
+    spec: gemm_kernel.GemmSpec, target: Target, workspace: Workspace, weights: SevenWeights, sizes: tuple[Dim, int],
+    always: bool = False,
 ) -> tuple[Seven, tuple[KernelText, ...]]:  # fmt: skip
     """The further arguments of a product of this spec, and the kernels that it calls.
 
     Args:
-        weights: B's name, the key of this view of it, and what gives B as [K, N].
         sizes: M and N.
         always: see `Seven`.
     """
-    tile, (name, form, matrix) = spec.tile, weights
+    tile = spec.tile
     assert tile is not None
     table = workspace.add("", "strassen", lambda: strassen_kernel.TABLE)
     # Memory of its own, the same for all products: what lies elsewhere at other times would be in another core's cache.
     sums = workspace.temporary("strassen%sums", spec.dtype, (_MOST_THREADS * strassen_kernel.THREAD_NBYTES // tile.itemsize,))
-    alike = workspace.add(name, f"alike{tile.width}{form}", lambda: alike_panels(matrix(), tile))
+    alike = workspace.add(weights.name, f"alike{tile.width}{weights.form}", lambda: alike_panels(weights.matrix(), tile))
     met, least = met_of(tile, *sizes), tiled_rows(tile)
     high = bool(met.heights) and met.heights[0] >= least  # tiles of halves are no lower
     met = replace(met, heights=tuple(range(least, tile.rows + 1)) if high else ())
@@ -123,21 +133,21 @@ def seven_of(
 
 
 def strassen_step(
-    spec: gemm_kernel.GemmSpec, target: Target, workspace: Workspace, operands: Sequence[FusedOperand], out: str, *,
-    source: str, packed: str, weights: tuple[str, str, Callable[[], np.ndarray]], sizes: tuple[Dim, int, int], always: bool,
-    skipped: Callable[[Sizes, int], bool] | None = None,
+    spec: gemm_kernel.GemmSpec, request: KernelRequest, *, source: str, weights: SevenWeights, sizes: tuple[Dim, int, int],
+    always: bool, skipped: Callable[[Sizes, int], bool] | None = None,
 ) -> Step:  # fmt: skip
     """The step of a product of M x K by K x N.
 
     Args:
-        source, packed: the buffers of A and of packed B.
-        weights, always: see `seven_of`.
+        spec: with the request's epilogue.
+        source: the buffer of A.
+        always: see `Seven`.
         sizes: M, N, K.
         skipped: of sizes and threads, whether there is nothing to do.
     """
-    m, n, k = sizes
-    seven, calls = seven_of(spec, target, workspace, weights, (m, n), always)
-    made = _Product(spec, target, seven, source, packed, out, m, n, k, tuple(operands), skipped)
+    (m, n, k), target, operands, out = sizes, request.target, request.operands, request.out
+    seven, calls = seven_of(spec, target, request.workspace, weights, (m, n), always)
+    made, packed = _Product(spec, target, seven, source, weights.packed, out, m, n, k, operands, skipped), weights.packed
     return Step(
         strassen_kernel.kernel_text(spec, target), (source, packed, seven.table, seven.alike, *(o.name for o in operands)),
         (out, seven.sums), made, serial=Below(m * n * k, SERIAL_PRODUCTS), calls=calls,
@@ -194,16 +204,14 @@ class SevenCall(ConvolutionCall):
 
 
 def pointwise_step(
-    spec: gemm_kernel.GemmSpec, target: Target, workspace: Workspace, operands: Sequence[FusedOperand], out: str, *,
-    source: str, packed: str, weights: tuple[str, np.ndarray], geometry: Geometry, label: str, always: bool,
+    spec: gemm_kernel.GemmSpec, request: KernelRequest, *, source: str, weights: SevenWeights, geometry: Geometry, label: str,
+    always: bool,
 ) -> Step:  # fmt: skip
-    """The step of a pointwise convolution, channels-last.
-
-    `weights`: the filters' name, and as [channels, filters]; `always`: see `Seven`.
-    """
-    pixels, filters = product(geometry.y[:-1]), weights[1].shape[1]
-    seven, calls = seven_of(spec, target, workspace, (weights[0], "t", lambda: weights[1]), (pixels, filters), always)
-    call = SevenCall(geometry, spec, target, source, packed, out, tuple(operands), seven.micro, seven=seven)
+    """The step of a pointwise convolution, channels-last; `always`: see `Seven`."""
+    target, operands, out, packed = request.target, request.operands, request.out, weights.packed
+    sizes = (product(geometry.y[:-1]), weights.matrix().shape[1])
+    seven, calls = seven_of(spec, target, request.workspace, weights, sizes, always)
+    call = SevenCall(geometry, spec, target, source, packed, out, operands, seven.micro, seven=seven)
     return Step(
         strassen_kernel.kernel_text(spec, target), (source, packed, seven.table, seven.alike, *(o.name for o in operands)),
         (out, seven.sums), call, calls=calls, label=f"{label} (Strassen)", work=ConvWork(geometry),

@@ -14,17 +14,17 @@ from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.argument_tables import Spread, Table
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Shares, Sizes, Step
-from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.pack_b import in_16_bits
 from intarsia.providers.cpu.kernels.common.precision import UNIT_NAMES, described_unit
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace, forms_of
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, forms_of
 from intarsia.providers.cpu.kernels.common.units import WORDS_IN_TIME
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul import vnni_layout
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.matmul_arguments import PackCall, PackedProduct, PartCall
-from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, SHARE_PRODUCTS, fused_operand
+from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, SHARE_PRODUCTS, ConstantFactor, fused_operand
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import strip_rows, word_micro_text, word_text, word_tile
 from intarsia.providers.cpu.kernels.matmul.vnni_layout import Rows
 
@@ -65,26 +65,21 @@ def pays(m: Dim, n: int, depth: int) -> bool:
     return n >= _LEAST_COLUMNS and depth >= _LEAST_DEPTH and not (isinstance(m, int) and m < _LEAST_ROWS)
 
 
-def pair_steps(
-    target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str, *,
-    unit: str, source: str, m: Dim, weights: str, matrix: np.ndarray, key: str = "",
-) -> list[Step] | None:  # fmt: skip
+def pair_steps(request: KernelRequest, *, unit: str, source: str, m: Dim, weights: ConstantFactor) -> list[Step] | None:
     """C[m, N] = epilogue(A[m, K] B) with A and B rounded to bfloat16; None where that does not pay or a weight does not fit.
 
     Args:
         source: the buffer of A, float32 rows of K numbers.
-        weights: the constant that B is made from, `matrix` its float32 numbers [K, N]; `key` distinguishes its forms.
+        weights: what B is made from, float32 [K, N].
     """
-    k, n = matrix.shape
+    k, n = weights.values.shape
     if not pays(m, n, k):
         return None
-    halves = in_16_bits(matrix, DType.BFLOAT16)
+    halves = in_16_bits(weights.values, DType.BFLOAT16)
     if halves is None:
         return None
     left = Left(source, DType.FLOAT, m, k)
-    return word_steps(
-        target, workspace, epilogue, operands, out, unit=unit, left=left, weights=weights, right=halves[None], key=key
-    )
+    return word_steps(request, unit=unit, left=left, weights=weights._replace(values=halves[None]))
 
 
 def packed_windows_pay(geometry: Geometry, dtype: DType, filters: int, channels: int) -> bool:
@@ -104,23 +99,22 @@ def _window_runs(geometry: Geometry, channels: int) -> tuple[int, int]:
 
 
 def window_steps(
-    target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str, *,
-    unit: str, dtype: DType, geometry: Geometry, bordered: Callable[[], tuple[list[Step], str]], weights: str,
-    filters: np.ndarray, key: str = "",
+    request: KernelRequest, *, unit: str, dtype: DType, geometry: Geometry, bordered: Callable[[], tuple[list[Step], str]],
+    weights: ConstantFactor,
 ) -> list[Step] | None:  # fmt: skip
     """A convolution of one group over one or two axes, whose windows are packed as rows of A; None where that does not pay.
 
     Args:
         bordered: makes a border around the input ([N, spatial..., C] of `dtype`: FLOAT, UINT8 or INT8) where it needs one;
             gives steps and the buffer's name.
-        weights: the constant that B is made from, `filters` its [filters, channels, *kernel] numbers, float32 or int8.
+        weights: what B is made from, [filters, channels, *kernel], float32 or int8.
     """
-    n, channels = filters.shape[:2]
+    n, channels = weights.values.shape[:2]
     runs, length = _window_runs(geometry, channels)
     m = product(geometry.y[:-1])
     if not packed_windows_pay(geometry, dtype, n, channels):
         return None
-    right = np.ascontiguousarray(np.moveaxis(filters, (0, 1), (-1, -2))).reshape(runs, length, n)
+    right = np.ascontiguousarray(np.moveaxis(weights.values, (0, 1), (-1, -2))).reshape(runs, length, n)
     if dtype is DType.FLOAT:
         halves = in_16_bits(right, DType.BFLOAT16)
         if halves is None:
@@ -128,9 +122,7 @@ def window_steps(
         right = halves
     before, source = bordered()
     left = Left(source, dtype, m, length, runs, geometry)
-    steps = word_steps(
-        target, workspace, epilogue, operands, out, unit=unit, left=left, weights=weights, right=right, key=f"w{key}"
-    )
+    steps = word_steps(request, unit=unit, left=left, weights=ConstantFactor(weights.name, right, f"w{weights.key}"))
     return [*before, *steps]
 
 
@@ -146,21 +138,20 @@ def _window_rows(geometry: Geometry, dtype: DType, size: Sizes) -> Rows:
     return Rows(length, along * pixel, taps, columns, down * line, lines, height * line)
 
 
-def word_steps(
-    target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str, *,
-    unit: str, left: Left, weights: str, right: np.ndarray, key: str,
-) -> list[Step]:  # fmt: skip
+def word_steps(request: KernelRequest, *, unit: str, left: Left, weights: ConstantFactor) -> list[Step]:
     """C[m, N] = epilogue(A B): packing of A, then a step for each range of K blocks.
 
     Args:
-        weights: the constant that B is made from, `right` its [runs, length, N] numbers: bfloat16's bits (uint16) or int8.
+        weights: what B is made from, [runs, length, N]: bfloat16's bits (uint16) or int8.
     """
+    target, workspace, epilogue, out = request.target, request.workspace, request.epilogue, request.out
+    right, operands = weights.values, request.operands
     n, k, m = right.shape[-1], left.words, left.m
     tile = word_tile(n, unit, target)
     strip, floats = strip_rows(tile, unit), left.dtype is DType.FLOAT
     sums_dtype = DType.FLOAT if floats else DType.INT32
     spec = GemmSpec(sums_dtype, "packed", epilogue, tile=tile, unit=unit)
-    b = workspace.add(weights, f"words{tile.width}{key}", lambda: vnni_layout.pack_words(right, tile))
+    b = workspace.add(weights.name, f"words{tile.width}{weights.key}", lambda: vnni_layout.pack_words(right, tile))
     rows = "" if left.windows is None else f"{out}%"
     packed = workspace.temporary(f"{left.source}%{rows}strips{strip}{unit}", DType.INT32, (m + strip - 1, k))
     parts, sums = tiled.parts(k, tile, unit), ""
@@ -168,7 +159,7 @@ def word_steps(
         sums = workspace.temporary(f"{out}%sums", sums_dtype, (tiled.partial_elements(m, n, tile),))
     micro = word_micro_text(left.dtype, tile, unit, target)
     zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64)) if left.windows is None else ""
-    made = _WordProduct(spec, target, micro.symbol, left, packed, b, out, sums, n, tuple(operands), zero)
+    made = _WordProduct(spec, target, micro.symbol, left, packed, b, out, sums, n, operands, zero)
     little, rate = Below(m, 4 * tile.rows), WORDS_IN_TIME[unit]
     between, arithmetic = (sums,) if sums else (), described_unit(unit, left.dtype)
     depth = left.length * left.runs

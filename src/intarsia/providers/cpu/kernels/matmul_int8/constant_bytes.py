@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,7 @@ from intarsia.providers.cpu.kernels.common.precision import byte_unit
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.common.units import WORDS_IN_TIME
 from intarsia.providers.cpu.kernels.matmul.matmul_schedule import estimated
+from intarsia.providers.cpu.kernels.matmul.matmul_steps import ConstantFactor
 from intarsia.providers.cpu.kernels.matmul.vnni import Left, pays, word_steps
 from intarsia.providers.cpu.kernels.matmul_int8 import saturation_free_order, widened_int16
 from intarsia.providers.cpu.kernels.matmul_int8.byte_product_arguments import WidenCall
@@ -76,9 +78,9 @@ class MatrixUnit(ByteSchedule):
         epilogue, operands = made.correction.finish()
         left = Left(node.reads[0], node.dtype, node.rows_and_batches.rows, len(weights.values))
         return word_steps(
-            request.target, request.workspace, epilogue, operands, request.out,
+            replace(request, epilogue=epilogue, operands=tuple(operands)),
             unit=byte_unit(request.workspace.options, request.target), left=left,
-            weights=node.reads[1], right=weights.values[None], key=weights.key,
+            weights=ConstantFactor(node.reads[1], weights.values[None], weights.key),
         )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +24,7 @@ from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.strassen import (
     NOT_FASTER,
     SEVEN_EIGHTHS,
+    SevenWeights,
     is_allowed,
     may_pay,
     strassen_step,
@@ -187,11 +189,12 @@ def _strassen_step(node: Recurrent, layer: Layer, request: KernelRequest, produc
     own = tile_of(node.spec.dtype, target)
     workspace.add("", "taps", lambda: np.zeros(1, np.int64))  # no kernel here reads it; programs have always had it
     bias = node.bias(workspace, own)
+    epilogue, operands = _biased(node, bias), (FusedOperand(bias, "column", node.spec.dtype),) if bias else ()
+    packed, matrix = node.input_panels(workspace, own, tile), partial(node.input_matrix, workspace, own)
     return strassen_step(
-        gemm_kernel.GemmSpec(node.spec.dtype, "packed", _biased(node, bias), tile=tile), target, workspace,
-        [FusedOperand(bias, "column", node.spec.dtype)] if bias else [], products, source=node.reads[0],
-        packed=node.input_panels(workspace, own, tile), always=False,
-        weights=(node.weights[0], f"recurrent{own.width}", lambda: node.input_matrix(workspace, own)),
+        gemm_kernel.GemmSpec(node.spec.dtype, "packed", epilogue, tile=tile),
+        KernelRequest(target, workspace, epilogue, operands, products), source=node.reads[0], always=False,
+        weights=SevenWeights(node.weights[0], f"recurrent{own.width}", matrix, packed),
         sizes=(seq * batch, node.columns(target), layer.depth),
         skipped=Skipped(layer) if layer.inputs is InputProducts.DYNAMIC else None,
     )  # fmt: skip

@@ -33,6 +33,7 @@ from intarsia.providers.cpu.kernels.conv.int8.conv_int8_steps import (
     sums_tile,
 )
 from intarsia.providers.cpu.kernels.conv.window_geometry import strides_and_dilations
+from intarsia.providers.cpu.kernels.matmul.matmul_steps import ConstantFactor
 from intarsia.providers.cpu.kernels.matmul.vnni import packed_windows_pay, window_steps
 from intarsia.providers.cpu.kernels.matmul_int8 import saturation_free_order, widened_int16
 from intarsia.providers.cpu.kernels.matmul_int8.byte_rates import BY_WORDS, IN_ORDER, rate_of
@@ -77,10 +78,9 @@ class MatrixUnitWindows(ByteConvSchedule):
         weights, key = node.weights(workspace), node.weights_key(workspace)
         made = corrected(node, request, weights, 0)
         steps = window_steps(
-            target, workspace, made.epilogue, made.operands, made.out, unit=byte_unit(workspace.options, target),
-            dtype=node.data.dtype, geometry=node.geometry(kernel),
-            bordered=partial(node.bordered, target, workspace, made.out, kernel), weights=node.reads[1],
-            filters=weights.astype(np.int8), key=key,
+            made, unit=byte_unit(workspace.options, target), dtype=node.data.dtype, geometry=node.geometry(kernel),
+            bordered=partial(node.bordered, target, workspace, made.out, kernel),
+            weights=ConstantFactor(node.reads[1], weights.astype(np.int8), key),
         )  # fmt: skip
         assert steps is not None, self.name
         return steps
