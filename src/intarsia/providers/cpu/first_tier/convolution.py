@@ -21,8 +21,9 @@ from intarsia.providers.cpu.kernels.common.microkernel import tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import packed_nbytes
 from intarsia.providers.cpu.kernels.conv import implicit_gemm
 from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import window_args
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, WindowOperands
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand, Threads
 from intarsia.providers.cpu.kernels.pooling import pooling_kernel
 from intarsia.providers.cpu.kernels.pooling.pooling_kernel import GlobalPoolSpec
 
@@ -127,11 +128,8 @@ class _Convolution:
                 return None
             x = channels_last(operands[0])
             y = new((shape.batch, *shape.output, self.filters))
-            arguments = depthwise_kernel.depthwise_args(
-                spec, self.calls.target, shape, x=address(x), weights=address(packed), y=address(y),
-                operands=[Operand(address(self.bias))],
-            )  # fmt: skip
-            self.calls(name, arguments)
+            data = WindowOperands(address(x), address(y), address(packed), [Operand(address(self.bias))])
+            self.calls(name, depthwise_kernel.depthwise_args(spec, self.calls.target, shape, data))
             return [np.moveaxis(y, -1, 1)]
 
         return run
@@ -149,13 +147,12 @@ class _Convolution:
             x = self._bordered(operands[0], shape) if shape.needs_border else channels_last(operands[0])
             y = new((shape.batch, *shape.output, self.filters))
             shared = claims()
-            arguments = implicit_gemm.conv_args(
-                spec, target, shape, micro=calls.addresses["micro"], x=address(x), weights=address(packed), y=address(y),
-                taps=implicit_gemm.displacements(shape, _FLOAT, target),
-                operands=[implicit_gemm.conv_operand("column", _FLOAT, address(self.bias), shape, target)],
-                claims=address(shared), threads=calls.threads,
+            data = WindowOperands(
+                address(x), address(y), address(packed),
+                [implicit_gemm.conv_operand("column", _FLOAT, address(self.bias), shape, target)],
+                micro=calls.addresses["micro"], taps=implicit_gemm.displacements(shape, _FLOAT, target),
             )  # fmt: skip
-            calls(name, arguments)
+            calls(name, implicit_gemm.conv_args(spec, target, shape, data, Threads(calls.threads, address(shared))))
             return [np.moveaxis(y, -1, 1)]
 
         return run
@@ -199,9 +196,8 @@ def pool(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) ->
             return None
         source = channels_last(x)
         y = new((shape.batch, *shape.output, channels))
-        calls(name, pooling_kernel.pool_args(
-            spec, calls.target, shape, x=address(source), y=address(y), count_include_pad=included
-        ))  # fmt: skip
+        data = WindowOperands(address(source), address(y))
+        calls(name, window_args(spec, calls.target, shape, data, count_include_pad=included))
         return [np.moveaxis(y, -1, 1)]
 
     return run
@@ -218,9 +214,8 @@ def global_pool(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCa
         source = channels_last(x)
         batch, channels = x.shape[:2]
         y = new((batch, channels, *[1] * (x.ndim - 2)))
-        calls(f"global {operation}", pooling_kernel.global_pool_args(
-            spec, x=address(source), y=address(y), batch=batch, pixels=math.prod(x.shape[2:]), channels=channels
-        ))  # fmt: skip
+        sizes = (batch, math.prod(x.shape[2:]), channels)
+        calls(f"global {operation}", pooling_kernel.global_pool_args(spec, address(source), address(y), sizes))
         return [y]
 
     return run

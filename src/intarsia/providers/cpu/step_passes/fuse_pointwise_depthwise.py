@@ -138,6 +138,5 @@ class PairCall(ScratchCall):
         part = replace(shape, batch=1, spatial=(high - low, shape.spatial[1]), pads=pads)
         skipped = first * shape.output[1] * shape.filters * self._out_size
         given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, part.output) for o in self.window.operands]
-        return depthwise_kernel.depthwise_args(
-            spec, self.target, part, x=0, weights=Ref(self.window.weights), y=Ref(self.window.y, skipped), operands=given
-        )  # fmt: skip
+        data = implicit_gemm.WindowOperands(0, Ref(self.window.y, skipped), Ref(self.window.weights), given)
+        return depthwise_kernel.depthwise_args(spec, self.target, part, data)

@@ -3,6 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Threads
+
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
 import template_kernels as t
@@ -88,10 +91,11 @@ def convolve(
     scratch = pack_b.aligned_zeros((nthreads, line_buffer_kernel.window_scratch_nbytes(spec, s, nthreads)), np.uint8)
     y, whole = t.guarded((s.batch, *s.output, s.filters), dtype)
     claims = np.zeros(1, np.int64)
+    places = x.ctypes.data, y.ctypes.data, packed.ctypes.data
+    data = WindowOperands(*places, micro=micro, taps=tables, **more)  # type: ignore[arg-type]
     args = line_buffer_kernel.window_args(
-        spec, t.host(), s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, tables=tables,
-        scratch=scratch.ctypes.data, claims=claims.ctypes.data, threads=nthreads, **more,  # type: ignore[arg-type]
-    )  # fmt: skip
+        spec, t.host(), s, data, Threads(nthreads, claims.ctypes.data, scratch.ctypes.data)
+    )
     t.run(line_buffer_kernel.window_text(spec, t.host()), args, nthreads)
     t.check_margin(whole)
     assert claims[0] == 0, "the count of claims is left for the next run"

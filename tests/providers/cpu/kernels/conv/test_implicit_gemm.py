@@ -3,6 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Threads
+
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
 import template_kernels as t
@@ -34,10 +37,9 @@ def convolve(
     taps = implicit_gemm.displacements(s, spec.dtype, t.host())
     y, whole = t.guarded((s.batch, *s.output, s.filters), out_dtype)
     claims = np.zeros(1, np.int64)
-    args = implicit_gemm.conv_args(
-        spec, t.host(), s, micro=t.micro(spec.dtype), x=padded.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data,
-        taps=taps, claims=claims.ctypes.data, threads=nthreads, **more,
-    )  # fmt: skip
+    places = padded.ctypes.data, y.ctypes.data, packed.ctypes.data
+    data = WindowOperands(*places, micro=t.micro(spec.dtype), taps=taps, **more)  # type: ignore[arg-type]
+    args = implicit_gemm.conv_args(spec, t.host(), s, data, Threads(nthreads, claims.ctypes.data))
     t.run(gemm_kernel.kernel_text(spec, t.host()), args, nthreads)
     t.check_margin(whole)
     assert claims[0] == 0, "the count of claims is left for the next run"
@@ -116,10 +118,9 @@ def test_slices_of_channels() -> None:
     y = np.full((2, *s.output, 32), 77, np.float32)
     packed = implicit_gemm.pack_weights(w, 1, t.tile())
     taps = implicit_gemm.displacements(s, DType.FLOAT, t.host(), x_pixel_nbytes=48)
-    args = implicit_gemm.conv_args(
-        GemmSpec(), t.host(), s, micro=t.micro(), x=wide[..., 4:].ctypes.data, weights=packed.ctypes.data,
-        y=y[..., 8:].ctypes.data, taps=taps, x_pixel_nbytes=48, y_pixel_nbytes=128,
-    )  # fmt: skip
+    places = wide[..., 4:].ctypes.data, y[..., 8:].ctypes.data, packed.ctypes.data
+    data = WindowOperands(*places, x_pixel_nbytes=48, y_pixel_nbytes=128, micro=t.micro(), taps=taps)
+    args = implicit_gemm.conv_args(GemmSpec(), t.host(), s, data)
     t.run(gemm_kernel.kernel_text(GemmSpec(), t.host()), args, 2)
     np.testing.assert_allclose(y[..., 8:28], reference(wide[..., 4:9], w, s), atol=1e-4)
     assert (y[..., :8] == 77).all()

@@ -5,6 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import window_args
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
+
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
 import template_kernels as t
@@ -78,9 +81,8 @@ def test_pool(s: ConvShape, operation: str, include: bool, ceil: bool) -> None:
     expected = reference(x, s, output, operation, include)
     for nthreads in t.THREADS:
         y, whole = t.guarded((s.batch, *output, s.channels))
-        args = pooling_kernel.pool_args(
-            spec, t.host(), s, x=x.ctypes.data, y=y.ctypes.data, output=output, count_include_pad=include
-        )  # fmt: skip
+        data = WindowOperands(x.ctypes.data, y.ctypes.data)
+        args = window_args(spec, t.host(), s, data, output=output, count_include_pad=include)
         t.run(pooling_kernel.kernel_text(spec, t.host()), args, nthreads)
         np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
         t.check_margin(whole)
@@ -109,7 +111,7 @@ def test_epilogue(operation: str) -> None:
     ]
     t.run(
         pooling_kernel.kernel_text(spec, t.host()),
-        pooling_kernel.pool_args(spec, t.host(), s, x=x.ctypes.data, y=y.ctypes.data, operands=operands),
+        window_args(spec, t.host(), s, WindowOperands(x.ctypes.data, y.ctypes.data, operands=operands)),
         2,
     )
     np.testing.assert_allclose(y, (reference(x, s, s.output, operation, False) + bias + residual) * factor, atol=1e-5)
@@ -126,9 +128,7 @@ def test_global_pool(batch: int, pixels: int, channels: int, dtype: DType, opera
     expected = x.astype(np.float64).max(1) if operation == "max" else x.astype(np.float64).mean(1)
     for nthreads in t.THREADS:
         y, whole = t.guarded((batch, channels), dtype.numpy)
-        args = pooling_kernel.global_pool_args(
-            spec, x=x.ctypes.data, y=y.ctypes.data, batch=batch, pixels=pixels, channels=channels
-        )
+        args = pooling_kernel.global_pool_args(spec, x.ctypes.data, y.ctypes.data, (batch, pixels, channels))
         t.run(pooling_kernel.global_pool_text(spec, t.host()), args, nthreads)
         np.testing.assert_allclose(y, expected, atol=1e-6)
         t.check_margin(whole)
@@ -142,7 +142,7 @@ def test_global_pool_keeps_nan(pixels: int) -> None:
         x[0, at, ::3] = np.nan
         spec = GlobalPoolSpec("max", DType.FLOAT)
         y, _ = t.guarded((1, 70))
-        args = pooling_kernel.global_pool_args(spec, x=x.ctypes.data, y=y.ctypes.data, batch=1, pixels=pixels, channels=70)
+        args = pooling_kernel.global_pool_args(spec, x.ctypes.data, y.ctypes.data, (1, pixels, 70))
         t.run(pooling_kernel.global_pool_text(spec, t.host()), args, 1)
         np.testing.assert_array_equal(y, x.max(1))
 
@@ -153,9 +153,7 @@ def test_global_pool_epilogue() -> None:
     spec = GlobalPoolSpec("average", epilogue=bias_residual(factor))
     y, _ = t.guarded((2, 75))
     operands = [a.ctypes.data for a in (bias, residual, factor)]
-    args = pooling_kernel.global_pool_args(
-        spec, x=x.ctypes.data, y=y.ctypes.data, batch=2, pixels=9, channels=75, operands=operands
-    )
+    args = pooling_kernel.global_pool_args(spec, x.ctypes.data, y.ctypes.data, (2, 9, 75), operands)
     t.run(pooling_kernel.global_pool_text(spec, t.host()), args, 2)
     np.testing.assert_allclose(y, (x.astype(np.float64).mean(1) + bias + residual) * factor, atol=1e-5)
 

@@ -10,14 +10,17 @@ from typing import Any
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.plan.argument_tables import Table
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, KernelCall, Ref, ScratchCall, Sizes
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, forms_of
 from intarsia.providers.cpu.kernels.conv import few_output_channels_kernel, implicit_gemm, line_buffer_kernel, pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import window_operand
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
 from intarsia.providers.cpu.kernels.conv.window_geometry import WHOLE, Geometry, Place
 from intarsia.providers.cpu.kernels.conv.winograd import spec as winograd_plan
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Threads
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,13 @@ class ConvolutionCall(FilterCall):
     def form(self) -> object:
         return (self.geometry, self.spec, self.target, forms_of(self.operands), self.micro, self.x_place, self.y_place)
 
+    def _data(self, operands: list[gemm_kernel.Operand], taps: Ref | Table | int = 0) -> WindowOperands:
+        """What the kernel reads and writes."""
+        return WindowOperands(
+            self._x(), self._y(), Ref(self.weights), operands, self.x_place.pixel_nbytes or None,
+            self.y_place.pixel_nbytes or None, Code(self.micro) if self.micro else 0, taps,
+        )  # fmt: skip
+
     def _x(self) -> Ref:
         return Ref(self.x, self.x_place.offset_nbytes)
 
@@ -81,12 +91,9 @@ class ImplicitGemmCall(ProductCall):
     def placed(
         self, shape: implicit_gemm.ConvShape, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
     ) -> Sequence[Argument]:
-        return implicit_gemm.conv_args(
-            self.spec, self.target, shape, micro=Code(self.micro), x=x, weights=Ref(self.weights), y=y,
-            taps=implicit_gemm.displacements(shape, self.spec.dtype, self.target),
-            operands=self._given(shape, self.spec.dtype), claims=claims, threads=threads,
-            y_pixel_nbytes=self.y_place.pixel_nbytes or None,
-        )  # fmt: skip
+        taps = implicit_gemm.displacements(shape, self.spec.dtype, self.target)
+        data = self._data(self._given(shape, self.spec.dtype), taps)._replace(x=x, y=y, x_pixel_nbytes=None)
+        return implicit_gemm.conv_args(self.spec, self.target, shape, data, Threads(threads, claims))
 
 
 @dataclass(frozen=True)
@@ -113,12 +120,8 @@ class LineBufferCall(ConvolutionCall, ScratchCall):
         given = [
             line_buffer_kernel.window_operand(self.spec, o.kind, o.dtype, Ref(o.name), shape, threads) for o in self.operands
         ]
-        return line_buffer_kernel.window_args(
-            self.spec, self.target, shape, micro=Code(self.micro), x=self._x(), weights=Ref(self.weights), y=self._y(),
-            tables=line_buffer_kernel.window_tables(self.spec, self.target, shape, threads), scratch=Ref(SCRATCH),
-            claims=Ref(CLAIMS),
-            operands=given, threads=threads, x_pixel_nbytes=self.x_place.pixel_nbytes, y_pixel_nbytes=self.y_place.pixel_nbytes,
-        )  # fmt: skip
+        data = self._data(given, line_buffer_kernel.window_tables(self.spec, self.target, shape, threads))
+        return line_buffer_kernel.window_args(self.spec, self.target, shape, data, Threads(threads, Ref(CLAIMS), Ref(SCRATCH)))
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
         return threads * line_buffer_kernel.window_scratch_nbytes(self.spec, self.geometry.at(size), threads)
@@ -128,12 +131,8 @@ class LineBufferCall(ConvolutionCall, ScratchCall):
 class WinogradCall(ConvolutionCall, ScratchCall):
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        return winograd_plan.winograd_args(
-            self.spec, self.target, shape, micro=Code(self.micro), x=self._x(), weights=Ref(self.weights), y=self._y(),
-            taps=Ref(self.taps), scratch=Ref(SCRATCH), nthreads=threads, claims=Ref(CLAIMS),
-            operands=self._given(shape, DType.FLOAT), x_pixel_nbytes=self.x_place.pixel_nbytes or None,
-            y_pixel_nbytes=self.y_place.pixel_nbytes or None,
-        )  # fmt: skip
+        data = self._data(self._given(shape, DType.FLOAT), Ref(self.taps))
+        return winograd_plan.winograd_args(self.spec, self.target, shape, data, Threads(threads, Ref(CLAIMS), Ref(SCRATCH)))
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
         return threads * winograd_plan.scratch_nbytes(self.spec, self.target, self.geometry.at(size), threads)
@@ -145,19 +144,13 @@ class DepthwiseCall(ConvolutionCall):
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        return depthwise_kernel.depthwise_args(
-            self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(),
-            operands=self._windows(shape.filters, shape.output),
-            x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
-        )  # fmt: skip
+        data = self._data(self._windows(shape.filters, shape.output))
+        return depthwise_kernel.depthwise_args(self.spec, self.target, shape, data)
 
 
 @dataclass(frozen=True)
 class FewFiltersCall(ConvolutionCall):
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        return few_output_channels_kernel.few_filters_args(
-            self.spec, self.target, shape, x=self._x(), weights=Ref(self.weights), y=self._y(),
-            operands=self._windows(shape.filters, shape.output),
-            x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
-        )  # fmt: skip
+        data = self._data(self._windows(shape.filters, shape.output))
+        return few_output_channels_kernel.few_filters_args(self.spec, self.target, shape, data)

@@ -17,12 +17,11 @@ import numpy as np
 from intarsia.codegen.builder.kernel_body import Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
-from intarsia.plan.step import Address, Argument
+from intarsia.plan.step import Argument
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import FIELDS, Window, WindowSpec, window_args
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, WindowOperands
 
 _SUMS = 24  # vectors of sums in registers, where there are 32
 _MOST_PIXELS = 8
@@ -59,15 +58,10 @@ def pack_weights(weights: np.ndarray, target: Target) -> np.ndarray:
     return out
 
 
-def few_filters_args(
-    spec: WindowSpec, target: Target, shape: ConvShape, *, x: Address, weights: Address, y: Address,
-    operands: Sequence[Operand] = (), x_pixel_nbytes: int | None = None, y_pixel_nbytes: int | None = None,
-) -> list[Argument]:  # fmt: skip
-    """The kernel's arguments: addresses of the input (without border), of `pack_weights`' result, of the output."""
-    pixel = y_pixel_nbytes or spec.filters * itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
-    args = window_args(
-        spec, target, shape, x=x, y=y, weights=weights, operands=operands, x_pixel_nbytes=x_pixel_nbytes, y_pixel_nbytes=pixel
-    )
+def few_filters_args(spec: WindowSpec, target: Target, shape: ConvShape, data: WindowOperands) -> list[Argument]:
+    """The kernel's arguments for the input without border and `pack_weights`' result."""
+    pixel = data.y_pixel_nbytes or spec.filters * itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
+    args = window_args(spec, target, shape, data._replace(y_pixel_nbytes=pixel))
     args[FIELDS.index("blocks")] = 1
     return args
 

@@ -14,6 +14,7 @@ import functools
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +30,15 @@ from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix, packed_nbytes
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand, factor_nbytes, general_args, scratch_nbytes
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import (
+    ONE_THREAD,
+    GemmSpec,
+    Operand,
+    Threads,
+    factor_nbytes,
+    general_args,
+    scratch_nbytes,
+)
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES, SUMS, last_group
 from intarsia.providers.cpu.kernels.matmul_int8.pack_int8 import pack_byte_pairs, pack_bytes
 
@@ -159,49 +168,58 @@ def displacements(
     return Table((taps, Spread(behind, ())) if dtype is SUMS and not in_words else (taps,))
 
 
+class WindowOperands(NamedTuple):
+    """What a kernel that slides windows over images [N, spatial..., C] reads and writes, as addresses.
+
+    Attributes:
+        x, y: input and output; `x_pixel_nbytes`, `y_pixel_nbytes`: bytes between pixels where these are slices of channels of
+            wider images.
+        weights: the packed filters.
+        operands: those of the epilogue.
+        micro: the micro-kernel, if it calls one.
+        taps: one int64 0, or the table that stands for the address of its displacements.
+        number: the zero point of bytes.
+    """
+
+    x: Address
+    y: Address
+    weights: Address = 0
+    operands: Sequence[Operand] = ()
+    x_pixel_nbytes: int | None = None
+    y_pixel_nbytes: int | None = None
+    micro: Address = 0
+    taps: Address | Table = 0
+    number: Address = 0
+
+
 def conv_args(
-    spec: GemmSpec,
-    target: Target,
-    shape: ConvShape,
-    *,
-    micro: Address,
-    x: Address,
-    weights: Address,
-    y: Address,
-    taps: Table,
-    operands: Sequence[Operand] = (),
-    x_pixel_nbytes: int | None = None,
-    y_pixel_nbytes: int | None = None,
-    parts: int = 1,
-    claims: Address = 0,
-    threads: int = 1,
-    scratch: Address = 0,
+    spec: GemmSpec, target: Target, shape: ConvShape, data: WindowOperands, threads: Threads = ONE_THREAD, *, parts: int = 1,
     panel_nbytes: int = 0,
-) -> list[Argument]:
+) -> list[Argument]:  # fmt: skip
     """The arguments of the product's kernel for a convolution.
 
-    `x` is the address of the input with its border (of the input itself if it needs none), `weights` of `pack_weights`'
-    result, `taps` is what `displacements` gave, which stands for its address. `x_pixel_nbytes` and `y_pixel_nbytes` are the
-    bytes between pixels where input or output are slices of channels of wider images; `parts` is what `displacements`
-    was given; `claims` and `threads`: see `gemm_kernel.general_args`. For `operands` see `conv_operand`.
+    `data.x` is the input with its border (the input itself if it needs none), the weights `pack_weights`' result, the taps are
+    what `displacements` gave; `parts` is what that was given. For the epilogue's operands see `conv_operand`.
     """
+    taps = data.taps
+    assert isinstance(taps, Table)
     s = shape.as_3d()
     tile, size = tile_of(spec.dtype, target), spec.a_itemsize
     merge = merged_groups(s.filters, s.group, tile)
     groups = s.group // merge
     each, depth = s.filters // groups, s.channels // groups
     out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
-    x_pixel = x_pixel_nbytes or s.channels * size
-    y_pixel = y_pixel_nbytes or s.filters * out_size
+    x_pixel = data.x_pixel_nbytes or s.channels * size
+    y_pixel = data.y_pixel_nbytes or s.filters * out_size
     planes, height, width = s.padded
     out_planes, out_height, out_width = s.output
     ntaps = taps.length - (spec.dtype is SUMS and not spec.in_words)
     row = depth * math.prod(s.kernel) * parts // ntaps
     packed = packed_nbytes(spec.steps(row) * ntaps, each, tile) * spec.b_itemsize // tile.itemsize
     call = functools.partial(
-        general_args, spec, target, micro=micro, a=x, b=weights, ldb=0, c=y, ldc=y_pixel, n=each, taps=taps,
-        ntaps=ntaps, k=row, operands=operands, b_batch=(0, packed), claims=claims,
-        threads=threads, scratch=scratch, panel_nbytes=panel_nbytes,
+        general_args, spec, target, micro=data.micro, a=data.x, b=data.weights, ldb=0, c=data.y, ldc=y_pixel, n=each,
+        taps=taps, ntaps=ntaps, k=row, operands=data.operands, b_batch=(0, packed), claims=threads.claims,
+        threads=threads.number, scratch=threads.scratch, panel_nbytes=panel_nbytes,
     )  # fmt: skip
     a_group, c_group = depth * size, each * out_size
     if s.is_pointwise:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,10 +32,10 @@ from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix, packed_nbytes
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import STEPS
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, WindowOperands
 from intarsia.providers.cpu.kernels.conv.k_blocks import block_fields, blocks_of
 from intarsia.providers.cpu.kernels.conv.pointwise_kernel import LINE, Block, Rows, check, has_long_blocks
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand, Threads
 
 _CHUNK_NBYTES = 3 << 18  # of a thread's copy
 _SEGMENT = 112  # pixels of a segment of a line, at most
@@ -203,31 +202,15 @@ def window_scratch_nbytes(spec: GemmSpec, shape: ConvShape, threads: int) -> int
     return plan.nbytes
 
 
-def window_args(
-    spec: GemmSpec,
-    target: Target,
-    shape: ConvShape,
-    *,
-    micro: Address,
-    x: Address,
-    weights: Address,
-    y: Address,
-    tables: Table,
-    scratch: Address,
-    claims: Address = 0,
-    operands: Sequence[Operand] = (),
-    threads: int = 1,
-    x_pixel_nbytes: int = 0,
-    y_pixel_nbytes: int = 0,
-) -> list[Argument]:
-    """The arguments of `window_text`: addresses of the input (without border), of `pack_windows`' result, the output and
-    `window_tables`; `operands` as `window_operand` gives them; `claims` and `threads` as in `pointwise_kernel.rows_args`;
-    `x_pixel_nbytes` and `y_pixel_nbytes`: bytes between pixels where these are slices of channels of wider images."""
+def window_args(spec: GemmSpec, target: Target, shape: ConvShape, data: WindowOperands, threads: Threads) -> list[Argument]:
+    """The arguments of `window_text` for the input without border, `pack_windows`' result, and as taps `window_tables`; the
+    epilogue's operands are as `window_operand` gives them."""
     tile, s = check(spec), shape.as_3d()
-    plan, found = _plan(spec, shape, threads), _tables(spec, target, shape, threads)
+    plan, found = _plan(spec, shape, threads.number), _tables(spec, target, shape, threads.number)
     out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
     (in_planes, in_height, in_width), (out_planes, out_height, out_width) = s.spatial, s.output
-    x_pixel, y_pixel = x_pixel_nbytes or s.channels * tile.itemsize, y_pixel_nbytes or s.filters * out_size
+    x_pixel = data.x_pixel_nbytes or s.channels * tile.itemsize
+    y_pixel = data.y_pixel_nbytes or s.filters * out_size
     each, channels, flat = s.filters // s.group, s.channels // s.group, plan.flat
     tall, wide = s.kernel[1] > 1, s.kernel[2] > 1
     steps = padded_channels(channels) * math.prod(s.kernel)
@@ -242,18 +225,19 @@ def window_args(
     y_line, y_plane = y_pixel * out_width, y_pixel * out_width * out_height
     x_line, x_plane = x_pixel * in_width, x_pixel * in_width * in_height
     args = [
-        micro, x, lda, weights, lda * even, y, y_pixel, plan.width, each, tables, steps * tile.width * tile.itemsize,
+        data.micro, data.x, lda, data.weights, lda * even, data.y, y_pixel, plan.width, each, data.taps,
+        steps * tile.width * tile.itemsize,
         packed_nbytes(steps, each, tile), tiles, even, plan.width % tiles, chunks, plan.lines, panels, s.group, out_planes,
-        scratch, plan.nbytes, plan.chunk, out_width, s.batch, y_pixel * plan.width if flat else y_line,
+        threads.scratch, plan.nbytes, plan.chunk, out_width, s.batch, y_pixel * plan.width if flat else y_line,
         plan.width if flat else 0, y_plane, y_plane * out_planes, s.strides[1] if tall else 1,
         (s.kernel[1] - 1) * s.dilations[1] + 1, 1 if tall or flat else s.strides[1], 0 if flat else s.pads[1],
         plan.lines if flat else in_height, 0 if flat else x_line, plan.width * s.strides[2] if flat else 0, s.pads[2], in_width,
         1 if wide else s.strides[2], plan.copied, x_pixel, x_plane * in_planes, channels, plan.block_nbytes, plan.plane_nbytes,
         s.kernel[0], s.strides[0], s.pads[0], s.dilations[0], in_planes, x_plane, int(found.fill), found.blocks, *found.places,
-        s.kernel[2], s.dilations[2], s.strides[2], claims,
-        *claiming.tail(copies * panels * each_copy, products, threads, whole),
+        s.kernel[2], s.dilations[2], s.strides[2], threads.claims,
+        *claiming.tail(copies * panels * each_copy, products, threads.number, whole),
     ]  # fmt: skip
-    for operand in operands:
+    for operand in data.operands:
         args.extend(operand)
     return args
 

@@ -235,11 +235,12 @@ class _Windows(KernelCall):
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = _in_words(self.geometry, size)
-        return implicit_gemm.conv_args(
-            self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),
-            taps=implicit_gemm.displacements(shape, DType.FLOAT, self.target), claims=Ref(CLAIMS), threads=threads,
-            operands=[implicit_gemm.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target) for o in self.operands],
+        data = implicit_gemm.WindowOperands(
+            Ref(self.x), Ref(self.y), Ref(self.weights),
+            [implicit_gemm.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target) for o in self.operands],
+            micro=Code(self.micro), taps=implicit_gemm.displacements(shape, DType.FLOAT, self.target),
         )  # fmt: skip
+        return implicit_gemm.conv_args(self.spec, self.target, shape, data, gemm_kernel.Threads(threads, Ref(CLAIMS)))
 
 
 def rounded(target: Target, workspace: Workspace, source: str, dtype: DType, count: Dim) -> tuple[list[Step], str]:

@@ -142,6 +142,18 @@ class Operand(NamedTuple):
     batch1: int = 0
 
 
+class Threads(NamedTuple):
+    """How threads share a call's work: for how many it is cut (any number may call the kernel), the address of an int64 0 for
+    this call alone, which is 0 again at its end, and that of so many bytes for every thread as the kernel says."""
+
+    number: int = 1
+    claims: Address = 0
+    scratch: Address = 0
+
+
+ONE_THREAD = Threads()
+
+
 def matrix_args(
     spec: GemmSpec,
     target: Target,

@@ -15,7 +15,8 @@ from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step, Work
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.loop_cost import SERIAL_ELEMENTS
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, forms_of, tensor_types
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec, window_operand
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec, window_args, window_operand
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
 from intarsia.providers.cpu.kernels.conv.window_geometry import (
     DTYPES,
     WHOLE,
@@ -91,11 +92,11 @@ class PoolCall(KernelCall):
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape, output = self.geometry.at(size), tuple(size(d) for d in self.geometry.y[1:-1])
         given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.channels, output) for o in self.operands]
-        return pooling_kernel.pool_args(
-            self.spec, self.target, shape, x=Ref(self.x, self.x_place.offset_nbytes),
-            y=Ref(self.y, self.y_place.offset_nbytes), output=output, count_include_pad=self.counted, operands=given,
+        data = WindowOperands(
+            Ref(self.x, self.x_place.offset_nbytes), Ref(self.y, self.y_place.offset_nbytes), operands=given,
             x_pixel_nbytes=self.x_place.pixel_nbytes or None, y_pixel_nbytes=self.y_place.pixel_nbytes or None,
         )  # fmt: skip
+        return window_args(self.spec, self.target, shape, data, output=output, count_include_pad=self.counted)
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,6 @@ class GlobalPoolCall(KernelCall):
         return self.spec, self.shape, len(self.operands)
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        return pooling_kernel.global_pool_args(
-            self.spec, x=Ref(self.x), y=Ref(self.y), batch=size(self.shape[0]),
-            pixels=math.prod(size(d) for d in self.shape[1:-1]), channels=size(self.shape[-1]),
-            operands=[Ref(o) for o in self.operands],
-        )  # fmt: skip
+        sizes = (size(self.shape[0]), math.prod(size(d) for d in self.shape[1:-1]), size(self.shape[-1]))
+        given = [Ref(o) for o in self.operands]
+        return pooling_kernel.global_pool_args(self.spec, Ref(self.x), Ref(self.y), sizes, given)

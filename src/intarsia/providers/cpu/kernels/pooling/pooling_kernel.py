@@ -13,38 +13,16 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Address, Argument
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import Finish, itemsize
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import Window, WindowSpec, window_args
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import Window, WindowSpec
 
 
 @functools.lru_cache(maxsize=256)
 def kernel_text(spec: WindowSpec, target: Target) -> KernelText:
-    """The kernel of a pooling window ("max" or "average"); its arguments are `pool_args`."""
-    return Window(spec, target).text()
-
-
-def pool_args(
-    spec: WindowSpec,
-    target: Target,
-    shape: ConvShape,
-    *,
-    x: Address,
-    y: Address,
-    output: tuple[int, ...] | None = None,
-    count_include_pad: bool = False,
-    operands: Sequence[Operand] = (),
-    x_pixel_nbytes: int | None = None,
-    y_pixel_nbytes: int | None = None,
-) -> list[Argument]:
-    """The kernel's arguments: see `window_args`. `output` gives the spatial output sizes that ceil_mode adds to.
+    """The kernel of a pooling window ("max" or "average"); its arguments are `window_args`.
 
     With `count_include_pad` an average counts the positions inside the border (not those that ceil_mode adds beyond it).
     """
-    return window_args(
-        spec, target, shape, x=x, y=y, operands=operands, output=output, count_include_pad=count_include_pad,
-        x_pixel_nbytes=x_pixel_nbytes, y_pixel_nbytes=y_pixel_nbytes,
-    )  # fmt: skip
+    return Window(spec, target).text()
 
 
 # --- whole maps ---------------------------------------------------------------------------------------------------
@@ -69,11 +47,11 @@ class GlobalPoolSpec:
 
 
 def global_pool_args(
-    spec: GlobalPoolSpec, *, x: Address, y: Address, batch: int, pixels: int, channels: int, operands: Sequence[Address] = (),
+    spec: GlobalPoolSpec, x: Address, y: Address, sizes: tuple[int, int, int], operands: Sequence[Address] = (),
     x_pixel_nbytes: int | None = None,
 ) -> list[Argument]:  # fmt: skip
-    """The kernel's arguments: addresses of [N, pixels, C] and [N, C], sizes, and the addresses of the epilogue's operands."""
-    return [x, y, batch, pixels, channels, x_pixel_nbytes or channels * itemsize(spec.dtype), *operands]
+    """The kernel's arguments: addresses of [N, pixels, C] and [N, C], these sizes, the addresses of the epilogue's operands."""
+    return [x, y, *sizes, x_pixel_nbytes or sizes[2] * itemsize(spec.dtype), *operands]
 
 
 @functools.lru_cache(maxsize=64)

@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
+
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
 import template_kernels as t
@@ -51,9 +53,8 @@ def reference(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:
 def convolve(s: ConvShape, x: np.ndarray, w: np.ndarray, spec: WindowSpec, nthreads: int, **more: object) -> np.ndarray:
     packed = depthwise_kernel.pack_weights(w, t.host())
     y, whole = t.guarded((s.batch, *s.output, s.channels), x.dtype.type)
-    args = depthwise_kernel.depthwise_args(
-        spec, t.host(), s, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, **more
-    )  # fmt: skip
+    data = WindowOperands(x.ctypes.data, y.ctypes.data, packed.ctypes.data, **more)  # type: ignore[arg-type]
+    args = depthwise_kernel.depthwise_args(spec, t.host(), s, data)
     t.run(depthwise_kernel.kernel_text(spec, t.host()), args, nthreads)
     t.check_margin(whole)
     return y
@@ -109,9 +110,8 @@ def test_multiplier(s: ConvShape, multiplier: int, dtype: DType) -> None:
     for nthreads in t.THREADS:
         packed = depthwise_kernel.pack_weights(w, t.host())
         y, whole = t.guarded((s.batch, *s.output, shape.filters), x.dtype.type)
-        args = depthwise_kernel.depthwise_args(
-            spec, t.host(), shape, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data, operands=[operand]
-        )  # fmt: skip
+        data = WindowOperands(x.ctypes.data, y.ctypes.data, packed.ctypes.data, [operand])
+        args = depthwise_kernel.depthwise_args(spec, t.host(), shape, data)
         t.run(depthwise_kernel.kernel_text(spec, t.host()), args, nthreads)
         t.check_margin(whole)
         np.testing.assert_allclose(y, expected, atol=1e-5)
@@ -196,10 +196,9 @@ def test_slices_of_channels() -> None:
     y = np.full((1, 6, 7, 30), 77, np.float32)
     spec = depthwise_kernel.depthwise_spec(s)
     packed = depthwise_kernel.pack_weights(w, t.host())
-    args = depthwise_kernel.depthwise_args(
-        spec, t.host(), s, x=wide[..., 5:].ctypes.data, weights=packed.ctypes.data, y=y[..., 2:].ctypes.data,
-        x_pixel_nbytes=200, y_pixel_nbytes=120,
-    )  # fmt: skip
+    places = wide[..., 5:].ctypes.data, y[..., 2:].ctypes.data, packed.ctypes.data
+    data = WindowOperands(*places, x_pixel_nbytes=200, y_pixel_nbytes=120)
+    args = depthwise_kernel.depthwise_args(spec, t.host(), s, data)
     t.run(depthwise_kernel.kernel_text(spec, t.host()), args, 2)
     np.testing.assert_allclose(y[..., 2:22], reference(wide[..., 5:25], w, s), atol=1e-5)
     assert (y[..., :2] == 77).all()

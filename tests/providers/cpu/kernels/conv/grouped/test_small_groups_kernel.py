@@ -8,6 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
+
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
 import template_kernels as t
@@ -71,7 +73,8 @@ def spec_of(s: ConvShape, each: int, kind: object, epilogue: Epilogue | None = N
 def convolve(s: ConvShape, x: np.ndarray, w: np.ndarray, spec: WindowSpec, nthreads: int) -> np.ndarray:
     packed = small_groups_kernel.pack_weights(w, t.host(), in_pairs if spec.x_dtype else None)
     y, whole = t.guarded((s.batch, *s.output, s.channels), spec.dtype.numpy.type)
-    args = depthwise_kernel.depthwise_args(spec, t.host(), s, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data)
+    data = WindowOperands(x.ctypes.data, y.ctypes.data, packed.ctypes.data)
+    args = depthwise_kernel.depthwise_args(spec, t.host(), s, data)
     t.run(small_groups_kernel.kernel_text(spec, t.host()), args, nthreads)
     t.check_margin(whole)
     return y

@@ -7,6 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Threads
+
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
 import template_kernels as t
@@ -67,11 +70,11 @@ def convolve(
     out = np.int32 if epilogue is None else np.uint8
     whole = np.full(s.batch * np.prod(s.output) * s.filters + 128, 77, out)
     y, claims = whole[64:-64].reshape(s.batch, *s.output, s.filters), np.zeros(1, np.int64)
-    args = winograd_plan.winograd_args(
-        spec, target, s, micro=t.address(winograd_int8.micro_text(target, tile)), x=x.ctypes.data, weights=packed.ctypes.data,
-        y=y.ctypes.data, taps=taps.ctypes.data, scratch=scratch.ctypes.data, nthreads=nthreads, claims=claims.ctypes.data,
-        number=number.ctypes.data, operands=operands,
+    data = WindowOperands(
+        x.ctypes.data, y.ctypes.data, packed.ctypes.data, operands, taps=taps.ctypes.data, number=number.ctypes.data,
+        micro=t.address(winograd_int8.micro_text(target, tile)),
     )  # fmt: skip
+    args = winograd_plan.winograd_args(spec, target, s, data, Threads(nthreads, claims.ctypes.data, scratch.ctypes.data))
     t.run(winograd_int8.kernel_text(spec, target), args, nthreads)
     assert (scratch[-64:] == 55).all()
     assert (whole[:64] == 77).all()

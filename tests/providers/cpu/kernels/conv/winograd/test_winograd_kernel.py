@@ -6,6 +6,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Threads
+
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
 import template_kernels as t
@@ -73,10 +76,9 @@ def convolve(
     scratch[-64:] = 55
     y, whole = t.guarded((s.batch, *s.output, s.filters))
     claims = np.zeros(1, np.int64)
-    args = winograd_plan.winograd_args(
-        spec, target, s, micro=micro, x=x.ctypes.data, weights=packed.ctypes.data, y=y.ctypes.data,
-        taps=taps.ctypes.data, scratch=scratch.ctypes.data, nthreads=planned, claims=claims.ctypes.data, **more,
-    )  # fmt: skip
+    places = x.ctypes.data, y.ctypes.data, packed.ctypes.data
+    data = WindowOperands(*places, micro=micro, taps=taps.ctypes.data, **more)  # type: ignore[arg-type]
+    args = winograd_plan.winograd_args(spec, target, s, data, Threads(planned, claims.ctypes.data, scratch.ctypes.data))
     kernel_text = (winograd_bfloat16 if spec.pairs else winograd_kernel).kernel_text
     t.run(kernel_text(spec, t.host()), args, nthreads)
     assert claims[0] == 0, "the count of claims is left for the next run"

@@ -13,14 +13,13 @@ from intarsia.codegen.builder.kernel_body import Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.plan.step import Address, Argument
+from intarsia.plan.step import Argument
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
 from intarsia.providers.cpu.kernels.conv.grouped.depthwise_line_buffer import LINE, KeptLines, can_keep, units
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import FIELDS, PIXELS, Window, WindowSpec, window_args
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, WindowOperands
 
 
 def depthwise_spec(shape: ConvShape, dtype: DType = DType.FLOAT, epilogue: Epilogue | None = None) -> WindowSpec:
@@ -114,27 +113,12 @@ def pixels_at_once(width: int, target: Target) -> int:
     return min(few, key=times.__getitem__, default=PIXELS)
 
 
-def depthwise_args(
-    spec: WindowSpec,
-    target: Target,
-    shape: ConvShape,
-    *,
-    x: Address,
-    weights: Address,
-    y: Address,
-    operands: Sequence[Operand] = (),
-    x_pixel_nbytes: int | None = None,
-    y_pixel_nbytes: int | None = None,
-    number: Address = 0,
-) -> list[Argument]:
-    """The kernel's arguments: addresses of the input (without border), of `pack_weights`' result, of the output."""
+def depthwise_args(spec: WindowSpec, target: Target, shape: ConvShape, data: WindowOperands) -> list[Argument]:
+    """The kernel's arguments for the input without border and `pack_weights`' result."""
     if spec.multiplier > 1:
-        x_pixel_nbytes = x_pixel_nbytes or shape.channels * itemsize(spec.dtype)
+        data = data._replace(x_pixel_nbytes=data.x_pixel_nbytes or shape.channels * itemsize(spec.dtype))
         shape = replace(shape, channels=shape.filters)
-    args = window_args(
-        spec, target, shape, x=x, y=y, weights=weights, operands=operands, x_pixel_nbytes=x_pixel_nbytes,
-        y_pixel_nbytes=y_pixel_nbytes, number=number,
-    )  # fmt: skip
+    args = window_args(spec, target, shape, data)
     if spec.kept:
         args[FIELDS.index("blocks")], args[FIELDS.index("lines")] = units(spec, shape)
     return args

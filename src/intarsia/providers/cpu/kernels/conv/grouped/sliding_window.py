@@ -8,7 +8,7 @@ for several outputs. There is no border in memory: positions outside read a vect
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from intarsia.codegen.builder.kernel_body import Body, Index, Module, Value
@@ -22,7 +22,7 @@ from intarsia.plan.step import Address, Argument
 from intarsia.primitives.lang import walk
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import Finish, itemsize
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, WindowOperands
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand
 
 PIXELS = 7
@@ -104,26 +104,13 @@ def _block_vectors(spec: WindowSpec, target: Target) -> int:
 
 
 def window_args(
-    spec: WindowSpec,
-    target: Target,
-    shape: ConvShape,
-    *,
-    x: Address,
-    y: Address,
-    weights: Address = 0,
-    operands: Sequence[Operand] = (),
-    output: tuple[int, ...] | None = None,
+    spec: WindowSpec, target: Target, shape: ConvShape, data: WindowOperands, *, output: tuple[int, ...] | None = None,
     count_include_pad: bool = False,
-    x_pixel_nbytes: int | None = None,
-    y_pixel_nbytes: int | None = None,
-    number: Address = 0,
-) -> list[Argument]:
+) -> list[Argument]:  # fmt: skip
     """The kernel's arguments; of `shape`, the sizes and the pads matter (kernel, strides, dilations are the spec's).
 
-    `output`: the spatial output sizes where they differ from `shape.output` (ceil_mode). `x_pixel_nbytes` and
-    `y_pixel_nbytes`: bytes between pixels where these are slices of channels of wider images. `number`: the address of the
-    zero point, where the spec has an `x_dtype`. For `operands` see
-    `window_operand`.
+    `output`: the spatial output sizes where they differ from `shape.output` (ceil_mode). The zero point is read where the spec
+    has an `x_dtype`. For the epilogue's operands see `window_operand`.
     """
     s = shape.as_3d()
     out = (1,) * (3 - len(shape.spatial)) + (output or shape.output)
@@ -131,15 +118,16 @@ def window_args(
     out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else size
     lanes = target.vector_bytes // size
     x_size = itemsize(spec.x_dtype or spec.dtype)
-    x_pixel, y_pixel = x_pixel_nbytes or s.channels * x_size, y_pixel_nbytes or s.channels * out_size
+    x_pixel, y_pixel = data.x_pixel_nbytes or s.channels * x_size, data.y_pixel_nbytes or s.channels * out_size
     begins, ends = s.pads[:3], s.pads[3:]
     low = [-p for p in begins] if count_include_pad else [0, 0, 0]
     high = [n + p for n, p in zip(s.spatial, ends, strict=True)] if count_include_pad else list(s.spatial)
     args = [
-        x, y, weights, s.batch, *s.spatial, s.channels, *out, *begins, *low, *high, *_strides(x_pixel, s.spatial),
-        *_strides(y_pixel, out), -(-s.channels // (lanes * _block_vectors(spec, target))), number, 1,
+        data.x, data.y, data.weights, s.batch, *s.spatial, s.channels, *out, *begins, *low, *high,
+        *_strides(x_pixel, s.spatial), *_strides(y_pixel, out),
+        -(-s.channels // (lanes * _block_vectors(spec, target))), data.number, 1,
     ]  # fmt: skip
-    for operand in operands:
+    for operand in data.operands:
         args.extend(operand)
     return args
 

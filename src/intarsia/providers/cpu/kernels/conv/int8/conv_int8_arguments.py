@@ -9,9 +9,11 @@ from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, KernelCall, Ref,
 from intarsia.providers.cpu.kernels.conv import implicit_gemm
 from intarsia.providers.cpu.kernels.conv.conv_arguments import FilterCall
 from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
 from intarsia.providers.cpu.kernels.conv.window_geometry import Geometry
 from intarsia.providers.cpu.kernels.conv.winograd import spec as winograd_spec
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Threads
 from intarsia.providers.cpu.kernels.matmul_int8 import widened_int16
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
 
@@ -24,11 +26,11 @@ class ByteWinogradCall(FilterCall, ScratchCall):
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        return winograd_spec.winograd_args(
-            self.spec, self.target, shape, micro=Code(self.micro), x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),
-            taps=Ref(self.taps), scratch=Ref(SCRATCH), nthreads=threads, claims=Ref(CLAIMS), number=Ref(self.zero),
-            operands=self._given(shape, SUMS),
+        data = WindowOperands(
+            Ref(self.x), Ref(self.y), Ref(self.weights), self._given(shape, SUMS), micro=Code(self.micro), taps=Ref(self.taps),
+            number=Ref(self.zero),
         )  # fmt: skip
+        return winograd_spec.winograd_args(self.spec, self.target, shape, data, Threads(threads, Ref(CLAIMS), Ref(SCRATCH)))
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
         return threads * winograd_spec.scratch_nbytes(self.spec, self.target, self.geometry.at(size), threads)
@@ -64,9 +66,12 @@ class ByteProductCall(FilterCall):
             self.few if self.few and not gemm_kernel.many_rows(implicit_gemm.rows(shape), self.spec.tile) else self.micro
         )
         return implicit_gemm.conv_args(
-            self.spec, self.target, shape, micro=micro, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),
-            taps=taps, operands=self._given(shape, SUMS), parts=self.parts, claims=Ref(CLAIMS), threads=threads,
-            scratch=Ref(SCRATCH) if self.spec.in_words else 0, panel_nbytes=self.panel_nbytes,
+            self.spec, self.target, shape,
+            WindowOperands(
+                Ref(self.x), Ref(self.y), Ref(self.weights), self._given(shape, SUMS), micro=micro, taps=taps
+            ),
+            Threads(threads, Ref(CLAIMS), Ref(SCRATCH) if self.spec.in_words else 0),
+            parts=self.parts, panel_nbytes=self.panel_nbytes,
         )  # fmt: skip
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
@@ -81,10 +86,9 @@ class ByteWindowCall(FilterCall):
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        return depthwise_kernel.depthwise_args(
-            self.spec, self.target, shape, x=Ref(self.x), weights=Ref(self.weights), y=Ref(self.y),
-            operands=self._windows(shape.channels, shape.output), number=Ref(self.zero),
-        )  # fmt: skip
+        given = self._windows(shape.channels, shape.output)
+        data = WindowOperands(Ref(self.x), Ref(self.y), Ref(self.weights), given, number=Ref(self.zero))
+        return depthwise_kernel.depthwise_args(self.spec, self.target, shape, data)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,17 +32,17 @@ from intarsia.codegen.llvm.target import L2_NBYTES, Target
 from intarsia.codegen.winograd_transforms import OUTPUTS, filter_matrix
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import Address, Argument
+from intarsia.plan.step import Argument
 from intarsia.providers.cpu.kernels.common import work_stealing as claiming
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix, packed_nbytes
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, WindowOperands
 from intarsia.providers.cpu.kernels.conv.pointwise_kernel import row_blocks
 from intarsia.providers.cpu.kernels.conv.winograd.cost_model import one_group, phase_tiles, planar, rates, tile_count
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Threads
 
 FIELDS = (
     "micro x weights y taps batch height width channels pad_h pad_w out_height out_width filters down across block panels "
@@ -185,54 +184,35 @@ def scratch_nbytes(spec: WinogradSpec, target: Target, shape: ConvShape, nthread
 
 
 def winograd_args(
-    spec: WinogradSpec,
-    target: Target,
-    shape: ConvShape,
-    *,
-    micro: Address,
-    x: Address,
-    weights: Address,
-    y: Address,
-    taps: Address,
-    scratch: Address,
-    nthreads: int,
-    claims: Address = 0,
-    number: Address = 0,
-    operands: Sequence[Operand] = (),
-    x_pixel_nbytes: int | None = None,
-    y_pixel_nbytes: int | None = None,
+    spec: WinogradSpec, target: Target, shape: ConvShape, data: WindowOperands, threads: Threads
 ) -> list[Argument]:
-    """The kernel's arguments. `x`: the input without border; `taps`: the address of `pointwise_kernel.row_taps`; `scratch`:
-    that of
-    `scratch_nbytes` bytes for every thread; `nthreads`: how many are expected (more or fewer are right, too); `claims`: the
-    address of an int64 0 for this call alone, which is 0 again at its end, for several threads; `number`: the address of the
-    zero point of bytes.
-
-    Operands are as `conv.conv_operand` gives them.
-    """
-    tile = winograd_tile(spec, target)
+    """The kernel's arguments for the input without border; the taps are `pointwise_kernel.row_taps`, the scratch memory is of
+    `scratch_nbytes` bytes for every thread, and the epilogue's operands are as `conv.conv_operand` gives them."""
+    tile, nthreads = winograd_tile(spec, target), threads.number
     layout, groups = _layout(spec, target, shape, nthreads), shape.group
     whole, shape = shape, one_group(shape)
     solid, shape = shape.as_3d(), planar(shape)
     (height, width), (out_height, out_width) = shape.spatial, shape.output
     out_size = itemsize(spec.epilogue.dtype) if spec.epilogue else tile.itemsize
     depth, x_size = spec.depth(shape.channels), itemsize(spec.x_dtype)
-    x_pixel, y_pixel = x_pixel_nbytes or whole.channels * x_size, y_pixel_nbytes or whole.filters * out_size
+    x_pixel = data.x_pixel_nbytes or whole.channels * x_size
+    y_pixel = data.y_pixel_nbytes or whole.filters * out_size
     padded_filters, panels = -(-shape.filters // tile.lanes) * tile.lanes, -(-shape.filters // tile.width)
     blocks = groups * -(-tile_count(shape, spec.outputs) // layout.block)
     grain = panels if blocks >= nthreads else max(1, -(-blocks * panels // nthreads))
     products = spec.side**2 * layout.block * depth * padded_filters
-    tail = claiming.tail(blocks, products, nthreads if claims else 1, least=1) if blocks >= nthreads else (0, 1)
+    tail = claiming.tail(blocks, products, nthreads if threads.claims else 1, least=1) if blocks >= nthreads else (0, 1)
     plane = depth * padded_filters * tile.itemsize
     args = [
-        micro, x, weights, y, taps, shape.batch, height, width, solid.channels, *shape.pads[:2], out_height, out_width,
+        data.micro, data.x, data.weights, data.y, data.taps, shape.batch, height, width, solid.channels, *shape.pads[:2],
+        out_height, out_width,
         shape.filters, layout.down, layout.across, layout.block, panels, *shape.dilations, grain, *row_blocks(depth, target),
         x_pixel, x_pixel * width, x_pixel * width * height * solid.spatial[0], y_pixel, y_pixel * out_width,
-        y_pixel * out_width * out_height, scratch, layout.nbytes, layout.row_nbytes, layout.plane_nbytes, layout.sums_nbytes,
-        plane, solid.spatial[0], solid.kernel[0], solid.strides[0], solid.pads[0],
+        y_pixel * out_width * out_height, threads.scratch, layout.nbytes, layout.row_nbytes, layout.plane_nbytes,
+        layout.sums_nbytes, plane, solid.spatial[0], solid.kernel[0], solid.strides[0], solid.pads[0],
         solid.dilations[0], x_pixel * width * height, solid.output[0], solid.channels * x_size, depth,
-        claims, *tail, number, groups, solid.channels * x_size, shape.filters * out_size, spec.side**2 * plane,
+        threads.claims, *tail, data.number, groups, solid.channels * x_size, shape.filters * out_size, spec.side**2 * plane,
     ]  # fmt: skip
-    for operand in operands:
+    for operand in data.operands:
         args.extend(operand)
     return args
