@@ -193,7 +193,8 @@ class SessionBuilder:
             if source.can_be_read_again:
                 source.graph_read = None  # its code is in the program; it is loaded again for `explain`
         if found is None:
-            if_it_can(instances[0], "when it was to get ready for a model", instances[0].warm_up)
+            if options.config(background_compile.KEY) != "1":  # there a first run comes before any compiler
+                if_it_can(instances[0], "when it was to get ready for a model", instances[0].warm_up)
             found = self._compiled(maker, choices, mode, entry, background)
         source.use(entry)
         return Built(tuple(choices), mode, auto, maker, found.signature), found.model

@@ -326,5 +326,8 @@ def _serve() -> None:
 
 if __name__ == "__main__":
     sys.path.extend(sys.argv[1:])
-    _serve()
+    try:
+        _serve()
+    except BrokenPipeError:
+        pass  # who asked has ended
     os._exit(0)  # nothing is left to do, and LLVM takes its time to end

@@ -17,7 +17,7 @@ pytest.importorskip("llvmlite", reason="its kernels are compiled with llvmlite")
 import intarsia as ort
 from intarsia.codegen.llvm.target import Target
 from intarsia.ep.node_program import NodeProgram
-from intarsia.providers.cpu.first_tier import kernel_image, kernel_set, program
+from intarsia.providers.cpu.first_tier import kernel_image, kernel_set, kernel_specs, program
 from intarsia.providers.cpu.first_tier.program import FirstTierProvider
 from intarsia.providers.registry import register_execution_provider, unregister_execution_provider
 from intarsia.testing.cases import cases, run_case
@@ -147,7 +147,7 @@ def test_rows(rows: tuple[int, ...]) -> None:
     compare(model_of(text, scale=drawn(n, seed=2), bias=drawn(n, seed=3)), x=drawn(*rows))
 
 
-@pytest.mark.parametrize("op", [*kernel_set.UNARY, "Relu"])
+@pytest.mark.parametrize("op", [*kernel_specs.UNARY, "Relu"])
 @pytest.mark.parametrize("shape", [(1,), (3, 1366), (4, 5, 6, 7)])
 def test_unary(op: str, shape: tuple[int, ...]) -> None:
     sizes = ", ".join(f"d{i}" for i in range(len(shape)))
@@ -211,9 +211,9 @@ def test_memory_has_its_limit() -> None:
         session.run(None, {"x": drawn(1, 4000), "z": drawn(4000, 1)})
 
 
-@pytest.mark.parametrize("name", kernel_set.UNARY)
+@pytest.mark.parametrize("name", kernel_specs.UNARY)
 def test_arguments_of_unary_kernels(name: str) -> None:
-    kernel, told = kernel_set.unary_loop(name, Target.host()), kernel_set.unary_sizes(name)
+    kernel, told = kernel_set.unary_loop(name, Target.host()), kernel_specs.unary_sizes(name)
     assert (kernel.operands, tuple(map(str, kernel.sizes)), kernel.checked) == (
         told.operands, tuple(map(str, told.sizes)), False,
     )  # fmt: skip
@@ -221,7 +221,7 @@ def test_arguments_of_unary_kernels(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
 def test_arguments_of_normalisations(name: str) -> None:
-    kernel, told = kernel_set.normalisation_loop(name, Target.host()), kernel_set.normalisation_sizes(name)
+    kernel, told = kernel_set.normalisation_loop(name, Target.host()), kernel_specs.normalisation_sizes(name)
     assert (kernel.operands, tuple(map(str, kernel.sizes)), kernel.checked) == (
         told.operands, tuple(map(str, told.sizes)), False,
     )  # fmt: skip

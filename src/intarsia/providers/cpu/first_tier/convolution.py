@@ -14,7 +14,7 @@ import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
-from intarsia.providers.cpu.first_tier import kernel_set
+from intarsia.providers.cpu.first_tier import kernel_specs
 from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, aligned, claims, is_float32, new
 from intarsia.providers.cpu.first_tier.products import Product
 from intarsia.providers.cpu.kernels.common.microkernel import tile_of
@@ -120,7 +120,7 @@ class _Convolution:
 
     def by_channels(self, name: str, packed: np.ndarray) -> Fast:
         """Every channel has a window of its own."""
-        spec = kernel_set.depthwise_spec(self.window.kernel, self.window.strides)
+        spec = kernel_specs.depthwise_spec(self.window.kernel, self.window.strides)
 
         def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
             shape = self._shape(operands[0])
@@ -137,7 +137,7 @@ class _Convolution:
     def by_products(self, packed: np.ndarray) -> Fast:
         """Windows are rows of a product."""
         calls, target = self.calls, self.calls.target
-        spec = kernel_set.gemm_spec("packed", bias=True)
+        spec = kernel_specs.gemm_spec("packed", bias=True)
         name = "gemm packed True"
 
         def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
@@ -183,7 +183,7 @@ def pool(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) ->
     narrow = all(p < k for p, k in zip(pads, (*kernel, *kernel), strict=True))  # every window sees the image
     if name not in calls or window.is_dilated or not narrow:
         return None
-    spec = kernel_set.pool_spec(operation, kernel, strides)
+    spec = kernel_specs.pool_spec(operation, kernel, strides)
     included = bool(found.get("count_include_pad", 0))
 
     def run(operands: Sequence[Any]) -> list[np.ndarray] | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.graph.model import Node
-from intarsia.providers.cpu.first_tier import kernel_set
+from intarsia.providers.cpu.first_tier import kernel_specs
 from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, is_float32, new
 
 BINARY: Mapping[str, Callable[..., np.ndarray]] = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
@@ -21,7 +21,7 @@ def unary(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -
         name = "GeluTanh"
     if name == "Swish" and node.attributes.get("alpha", 1.0) != 1.0:
         return None
-    kernel = kernel_set.unary_sizes(name)
+    kernel = kernel_specs.unary_sizes(name)
 
     def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
         x = operands[0]

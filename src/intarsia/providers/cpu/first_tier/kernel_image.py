@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import pickle
 
 from intarsia.cache.disk_cache import get_cache
@@ -12,7 +11,13 @@ from intarsia.codegen.llvm import linked_image
 
 def load() -> dict[str, int] | None:
     """The address of each kernel by its name; None where they were not made, or cannot be loaded into this process."""
-    return _loaded(_key())
+    key = _key()
+    if key not in _loaded and (data := get_cache().get(key)) is not None:
+        symbols, linked = pickle.loads(data)  # noqa: S301 # machine code: the cache is trusted
+        addresses = linked_image.load(linked)
+        if addresses is not None:
+            _loaded[key] = {name: addresses[symbol] for name, symbol in symbols.items()}
+    return _loaded.get(key)
 
 
 def is_made() -> bool:
@@ -38,7 +43,6 @@ def make() -> int:
         return 0
     symbols = {name: text.symbol for name, text in texts.items()}
     get_cache().put(_key(), pickle.dumps((symbols, linked), 5))
-    _loaded.cache_clear()
     return len(symbols)
 
 
@@ -46,11 +50,4 @@ def _key() -> str:
     return f"first-tier-{fingerprint()}"
 
 
-@functools.cache
-def _loaded(key: str) -> dict[str, int] | None:
-    data = get_cache().get(key)
-    if data is None:
-        return None
-    symbols, linked = pickle.loads(data)  # noqa: S301 # machine code: the cache is trusted
-    addresses = linked_image.load(linked)
-    return {name: addresses[symbol] for name, symbol in symbols.items()} if addresses is not None else None
+_loaded: dict[str, dict[str, int]] = {}  # code is never unloaded

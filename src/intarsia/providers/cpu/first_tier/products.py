@@ -11,7 +11,7 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.plan.argument_tables import Spread, Table
-from intarsia.providers.cpu.first_tier import kernel_set
+from intarsia.providers.cpu.first_tier import kernel_specs
 from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, aligned, claims, is_float32, new
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand, matrix_args, scratch_nbytes
 
@@ -70,7 +70,7 @@ class Product:
         self.b = np.ascontiguousarray(b)
         self.n, self.k = b.shape if transposed else b.shape[::-1]
         self.layout = "columns" if transposed else "rows"
-        self.spec = kernel_set.gemm_spec(self.layout, bias is not None)
+        self.spec = kernel_specs.gemm_spec(self.layout, bias is not None)
         self.scratch_nbytes = calls.threads * scratch_nbytes(self.spec, calls.target, self.k)
 
     def __call__(self, a: np.ndarray, m: int) -> np.ndarray:

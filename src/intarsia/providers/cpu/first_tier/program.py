@@ -22,7 +22,7 @@ from intarsia.providers.cpu.first_tier import (
     unfused_attention,
 )
 from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls
-from intarsia.providers.cpu.first_tier.kernel_set import UNARY
+from intarsia.providers.cpu.first_tier.kernel_specs import UNARY
 from intarsia.providers.reference import ReferenceExecutionProvider, evaluate
 from intarsia.runtime.executor import get_pool
 from intarsia.runtime.threads import PoolSettings

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.graph.model import Node
-from intarsia.providers.cpu.first_tier import kernel_set
+from intarsia.providers.cpu.first_tier import kernel_specs
 from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, is_float32, new
 
 
@@ -35,7 +35,7 @@ def softmax(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls)
 def normalisation(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
     """LayerNormalization and RMSNormalization of the last axis."""
     layer = node.op_type == "LayerNormalization"
-    kernel = kernel_set.normalisation_sizes("layer_norm" if layer else "rms_norm")
+    kernel = kernel_specs.normalisation_sizes("layer_norm" if layer else "rms_norm")
     epsilon = np.array([node.attributes.get("epsilon", 1e-5)], np.float32)
     axis = int(node.attributes.get("axis", -1))
     if len([n for n in node.outputs if n]) != 1 or node.attributes.get("stash_type", 1) != 1:
@@ -62,7 +62,7 @@ def normalisation(node: Node, constants: Mapping[str, np.ndarray], calls: Kernel
 
 def instance_normalisation(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
     """InstanceNormalization: each channel of each image is a row."""
-    kernel = kernel_set.normalisation_sizes("layer_norm")
+    kernel = kernel_specs.normalisation_sizes("layer_norm")
     epsilon = np.array([node.attributes.get("epsilon", 1e-5)], np.float32)
 
     def run(operands: Sequence[Any]) -> list[np.ndarray] | None:

@@ -11,7 +11,7 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.plan.argument_tables import Spread, Table
-from intarsia.providers.cpu.first_tier import kernel_set
+from intarsia.providers.cpu.first_tier import kernel_specs
 from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, aligned, claims, is_float32, new
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import matrix_args, scratch_nbytes
 
@@ -108,7 +108,7 @@ def _product(calls: KernelCalls, a: np.ndarray, b: np.ndarray, c: np.ndarray, la
     heads, m, k = a.shape
     groups, _, n = b.shape
     each = heads // groups
-    spec = kernel_set.gemm_spec(layout, bias=False)
+    spec = kernel_specs.gemm_spec(layout, bias=False)
     scratch, shared = aligned(calls.threads * scratch_nbytes(spec, calls.target, k)), claims()
     arguments = matrix_args(
         spec, calls.target, micro=calls.addresses["micro"], a=address(a), b=address(b), c=address(c), m=m, n=n, k=k,
