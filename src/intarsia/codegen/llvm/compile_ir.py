@@ -8,6 +8,7 @@ that is closed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import marshal
@@ -326,8 +327,6 @@ def _serve() -> None:
 
 if __name__ == "__main__":
     sys.path.extend(sys.argv[1:])
-    try:
+    with contextlib.suppress(BrokenPipeError):  # who asked has ended
         _serve()
-    except BrokenPipeError:
-        pass  # who asked has ended
     os._exit(0)  # nothing is left to do, and LLVM takes its time to end
