@@ -50,8 +50,6 @@ class TensorrtTargetOptions:
 class TensorrtSurveyor(Surveyor):
     """Says what the parser takes."""
 
-    fused_operators: ClassVar[frozenset[str] | None] = TAKEN_WHOLE
-
     def make_survey(self, graph: Graph) -> Survey:
         assert isinstance(self.translator, TensorrtTranslator)
         return TensorrtSurvey(graph, self.translator)
@@ -74,7 +72,7 @@ class TensorrtTarget(ConversionTarget):
         return library.opened(RTX)
 
     def surveyor(self) -> ExecutionProvider:
-        return TensorrtSurveyor("TensorRT", self._translator())
+        return TensorrtSurveyor("TensorRT", self._translator(), TAKEN_WHOLE)
 
     def write(self, graph: Graph, path: Path) -> None:
         profile = ShapeProfile.parse(self.options.profile, "--option profile")
