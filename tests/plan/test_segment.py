@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
@@ -13,7 +16,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.machine import resources
 from intarsia.plan.segment import Buffer, Segment
 from intarsia.plan.size_constraints import Constraint
-from intarsia.plan.step import SCRATCH, STATUS, Jump, Ref, Step
+from intarsia.plan.step import SCRATCH, STATUS, Argument, Below, Jump, KernelCall, PlainCall, Ref, ScratchCall, Sizes, Step
 
 N, M = symbol("n"), symbol("m")
 
@@ -40,18 +43,32 @@ def test_constraints_on_sizes_that_do_not_broadcast() -> None:
         Constraint("broadcast", N, broadcast_dim(N, M), "node 'add'").check({"n": 2, "m": 3})
 
 
+@dataclass(frozen=True)
+class FirstCall(ScratchCall):
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [Ref("x", 8), Ref("c"), Ref("t"), Ref(SCRATCH), size(N), threads]
+
+    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
+        return 100 * threads
+
+
+@dataclass(frozen=True)
+class SecondCall(KernelCall):
+    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
+        return [Ref("t", 4), Ref("y"), Ref(STATUS), table]
+
+
 def two_steps(constraints: list[Constraint] | None = None) -> Segment:
     """x -> t -> y; the first step reads a constant and has scratch memory, the second reports."""
     first = Step(
         KernelText("first", ""), ("x", "c"), ("t",),
-        lambda size, threads: [Ref("x", 8), Ref("c"), Ref("t"), Ref(SCRATCH), size(N), threads],
-        scratch_nbytes=lambda size, threads: 100 * threads, serial=lambda size: size(N) < 10,
+        FirstCall(), serial=Below(N, 10),
     )  # fmt: skip
     second = Step(
         KernelText("second", ""),
         ("t",),
         ("y",),
-        lambda size, threads: [Ref("t", 4), Ref("y"), Ref(STATUS), table],
+        SecondCall(),
         checked=True,
     )
     buffers = {"x": Buffer(DType.FLOAT, (N,)), "t": Buffer(DType.FLOAT, (N, M)), "y": Buffer(DType.DOUBLE, (M,))}
@@ -130,7 +147,7 @@ def test_what_iterations_wrote_is_not_overwritten_by_the_next() -> None:
     """x -> a -> stacked, again and again, then stacked -> y: `a` is dead when `stacked` is written first, but alive later."""
 
     def step(source: str, target: str) -> Step:
-        return Step(KernelText(f"{source}{target}", ""), (source,), (target,), lambda size, threads: [Ref(source), Ref(target)])
+        return Step(KernelText(f"{source}{target}", ""), (source,), (target,), PlainCall((Ref(source), Ref(target))))
 
     steps = [step("x", "a"), step("a", "b"), step("b", "stacked"), Jump(-3, "go"), step("stacked", "y")]
     sizes = {"x": 4, "a": 4, "b": 4, "stacked": 64, "y": 64, "go": 1}

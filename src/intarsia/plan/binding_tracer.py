@@ -20,12 +20,12 @@ from intarsia.plan import executor_abi
 from intarsia.plan.argument_tables import Table
 from intarsia.plan.binding_program import ARENA, OF_CLAIMS, OF_STATUS, OWN, Outline
 from intarsia.plan.native.abi import KINDS
-from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Below, Code, Jump, KernelCall, Ref, Sizes, Step, form_of
+from intarsia.plan.step import CLAIMS, SCRATCH, STATUS, Below, Code, Jump, KernelCall, Ref, Serial, Sizes, Step, Work, form_of
 
 if TYPE_CHECKING:
     from intarsia.plan.segment import Segment
 
-Asking = TypeVar("Asking", bound="KernelCall | Callable[[Sizes], float]")
+Asking = TypeVar("Asking", bound="KernelCall | Serial | Work")
 
 _EXACT = 2**53
 _TABLE = "table"
@@ -236,7 +236,7 @@ class Notes:
         outline.fill("slots", outline.slots)
         self._slot_of = {name: i for i, name in enumerate((*lives, *(f"{SCRATCH}{i}" for i, _ in scratched)))}
 
-    def _serial(self, serial: Callable[[Sizes], bool], size: Sizes, tape: Tape | None) -> Any:
+    def _serial(self, serial: Serial, size: Sizes, tape: Tape | None) -> Any:
         if isinstance(serial, Below) and tape is not None:
             return tape.less(size(serial.work), serial.least)
         return int(bool(serial(size)))
@@ -351,7 +351,7 @@ def sizes_of(env: Mapping[str, int]) -> Sizes:
     return size
 
 
-def _work(work: Callable[[Sizes], float] | Below, size: Sizes, tape: Tape | None) -> Any:
+def _work(work: Work | Below, size: Sizes, tape: Tape | None) -> Any:
     if isinstance(work, Below):
         counted = size(work.work) / work.least if work.least else 0.0
     else:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from types import MethodType
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -106,7 +104,7 @@ class Below(Serial):
         return size(self.work) < self.least
 
 
-def form_of(value: KernelCall | Callable[[Sizes], float]) -> object | None:
+def form_of(value: KernelCall | Serial | Work) -> object | None:
     """What is equal for values that give the same numbers for the same sizes; None where that has no hash."""
     key = (type(value), value.form) if isinstance(value, KernelCall) else value
     try:
@@ -130,42 +128,6 @@ class Shares(Work):
         return size(self.amount) / self.each
 
 
-@dataclass(frozen=True)
-class FunctionCall(KernelCall):
-    """A call of a family whose calls are no values yet. What its form is follows from what the functions are methods of."""
-
-    function: Callable[[Sizes, int], Sequence[Argument]]
-    scratch: Callable[[Sizes, int], int] | None
-
-    @property
-    def form(self) -> object:
-        found = [_form_of_function(f) for f in (self.function, self.scratch) if f is not None]
-        return [] if None in found else tuple(found)
-
-    @property
-    def has_scratch(self) -> bool:
-        return self.scratch is not None
-
-    def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        return self.function(size, threads)
-
-    def scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        return self.scratch(size, threads) if self.scratch is not None else 0
-
-
-def _form_of_function(function: Callable[..., object]) -> object | None:
-    given: tuple[object, ...] = ()
-    inner: object = function
-    if isinstance(function, partial):
-        given, inner = (*function.args, *sorted(function.keywords.items())), function.func
-    owner = getattr(inner, "__self__", None)
-    if owner is None:
-        return inner, given
-    if isinstance(inner, MethodType) and hasattr(owner, "form"):
-        return inner.__func__, owner.form, tuple(a for a in given if not isinstance(a, str))
-    return None
-
-
 @dataclass
 class Step:
     """One call of a kernel, as data, so that a program can be kept in the cache.
@@ -173,8 +135,7 @@ class Step:
     Attributes:
         kernel: text of the kernel.
         reads, writes: names of the buffers it touches.
-        given: what the kernel is called with, asked when the plan is bound. (Families whose calls are no values yet give a
-            function, with another that tells how much scratch memory there is.)
+        call: what the kernel is called with; evaluated when the plan is bound.
         serial: whether one thread runs it (too little work to share); None: never.
         work: how many times the work that is just worth sharing; None: what `serial` says, or the buffers' sizes.
         nodes: first output names of the nodes it computes.
@@ -197,16 +158,15 @@ class Step:
     kernel: KernelText
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    given: KernelCall | Callable[[Sizes, int], Sequence[Argument]]
-    scratch_nbytes: Callable[[Sizes, int], int] | None = None
-    serial: Callable[[Sizes], bool] | None = None
+    call: KernelCall
+    serial: Serial | None = None
     nodes: tuple[str, ...] = ()
     label: str = ""
     where: str = ""
     checked: bool = False
     divides: str = ""
     calls: tuple[KernelText, ...] = ()
-    work: Callable[[Sizes], float] | None = None
+    work: Work | None = None
     pieces: int = -1
     shared: bool = False
     varies: bool = False
@@ -214,15 +174,6 @@ class Step:
     arithmetic: str = ""
     chosen: tuple[str, ...] = ()
     onto: str = ""
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.given, KernelCall):
-            self.given = FunctionCall(self.given, self.scratch_nbytes)
-
-    @property
-    def call(self) -> KernelCall:
-        assert isinstance(self.given, KernelCall)
-        return self.given
 
     @property
     def title(self) -> str:

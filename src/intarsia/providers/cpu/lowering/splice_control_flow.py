@@ -407,7 +407,7 @@ def _renamed(step: Step | Jump, places: Mapping[str, str]) -> Step | Jump:
         return replace(step, condition=places.get(step.condition, step.condition))
     reads, writes = (tuple(places.get(n, n) for n in names) for names in (step.reads, step.writes))
     used = {n: places[n] for n in (*step.reads, *step.writes) if n in places}
-    return replace(step, reads=reads, writes=writes, given=RenamedCall(step.call, used), scratch_nbytes=None)
+    return replace(step, reads=reads, writes=writes, call=RenamedCall(step.call, used))
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def _with_call(step: Step, before: _Call, call: _Call) -> Step:
     """The step with another call of the same kernel."""
     reads = tuple(call.x if n == before.x else n for n in step.reads)
     writes = tuple(call.y if n == before.y else n for n in step.writes)
-    return replace(step, reads=reads, writes=writes, given=call)
+    return replace(step, reads=reads, writes=writes, call=call)
 
 
 class _Moves:
@@ -212,7 +212,7 @@ class _Moves:
         pixels = product(shape[:-1])
         return replace(
             step, kernel=copy_channels.copy_text(self.buffer(name).dtype, self.target), reads=(source,), writes=(out,),
-            calls=(), given=CopyCall(source, out, begin, place, pixels, self._channels(name)),
+            calls=(), call=CopyCall(source, out, begin, place, pixels, self._channels(name)),
             label="channels of a concatenation", serial=Below(product(shape), _SERIAL_ELEMENTS), work=None,
         )  # fmt: skip
 

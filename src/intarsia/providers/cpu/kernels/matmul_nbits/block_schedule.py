@@ -37,4 +37,4 @@ class ManyRows(BlockSchedule):
         if isinstance(rows, int):
             return []
         steps = self.few.steps(node, request)
-        return [replace(step, given=OfRowsCall(step.call, rows, least, many=False)) for step in steps]
+        return [replace(step, call=OfRowsCall(step.call, rows, least, many=False)) for step in steps]
