@@ -43,6 +43,7 @@ except ImportError:  # hashlib loads OpenSSL besides, which takes longer than a 
     from hashlib import blake2b
 
 if TYPE_CHECKING:
+    from io import FileIO
     from pathlib import Path  # which takes milliseconds to import: a session's start works with texts
 
 logger = get_logger("intarsia")
@@ -207,7 +208,7 @@ class DiskCache:
                 os.utime(path)
         return payload
 
-    def _opened(self, path: str) -> tuple[BinaryIO, os.stat_result]:
+    def _opened(self, path: str) -> tuple[FileIO, os.stat_result]:
         """An entry's file. Raises OSError where there is none that may be trusted."""
         try:
             handle = os.open(path, _READ)
@@ -237,7 +238,7 @@ class DiskCache:
         found = self._folder is not None and os.path.isfile(self._path(key))
         return found or not own and self.behind is not None and self.behind.has(key)
 
-    def open(self, key: str) -> tuple[BinaryIO, int] | None:
+    def open(self, key: str) -> tuple[FileIO, int] | None:
         """A file at the beginning of the payload stored under `key`, to be closed by the caller, and the payload's length.
 
         Only the length is checked: for payloads that are too large to be read twice (`is_whole` and `verify` read them).
@@ -255,7 +256,7 @@ class DiskCache:
             return None
         return file, length
 
-    def is_whole(self, key: str, opened: tuple[BinaryIO, int]) -> bool:
+    def is_whole(self, key: str, opened: tuple[FileIO, int]) -> bool:
         """Whether the payload of an entry that `open` gave is as it was stored. It is read once for each state of its file
         (device, inode, size, times of change); one that is not is removed, with a warning. The file stands at its beginning
         again."""
@@ -266,7 +267,7 @@ class DiskCache:
         file.seek(0)
         _, checksum, _ = _HEADER.unpack(file.read(_HEADER.size))
         digest, piece, left = blake2b(digest_size=16), bytearray(_PIECE_NBYTES), length
-        while left and (count := file.readinto(piece)):  # type: ignore[attr-defined]
+        while left and (count := file.readinto(piece)):
             digest.update(memoryview(piece)[:count])
             left -= count
         file.seek(start)

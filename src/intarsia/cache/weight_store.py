@@ -13,13 +13,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import field
 from functools import cache as once
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from intarsia.cache.disk_cache import DiskCache, checksum_of, leading, start_in_file
 from intarsia.ep.device import HostAllocator
 from intarsia.lazy_dataclass import dataclass
+
+if TYPE_CHECKING:
+    from io import FileIO
 
 LEAST_NBYTES = 1 << 20  # smaller blocks are read, not mapped; smaller arrays are not shared
 PAGE_NBYTES = mmap.ALLOCATIONGRANULARITY
@@ -167,7 +170,7 @@ def _read(cache: DiskCache, name: str, nbytes: int) -> np.ndarray | None:
         skipped = len(file.read(len(leading(PAGE_NBYTES))))
         view, done = found.data, 0
         while length == nbytes + skipped and done < nbytes:
-            count = file.readinto(view[done:])  # type: ignore[attr-defined]
+            count = file.readinto(view[done:])
             if not count:
                 return None
             done += count
@@ -195,7 +198,7 @@ def _assembled(cache: DiskCache, layout: Layout) -> np.ndarray | None:
     return found
 
 
-def _map_over(address: int, piece: Piece, opened: tuple[BinaryIO, int] | None) -> bool:
+def _map_over(address: int, piece: Piece, opened: tuple[FileIO, int] | None) -> bool:
     if opened is None or opened[1] < len(leading(PAGE_NBYTES)) + piece.start + piece.nbytes:
         return False
     start = start_in_file(PAGE_NBYTES) + piece.start

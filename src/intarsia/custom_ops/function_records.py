@@ -97,7 +97,7 @@ def _like(wrapper: Callable[..., Any], function: Callable[..., Any]) -> Callable
     if "node" not in signature.parameters:
         node = inspect.Parameter("node", inspect.Parameter.KEYWORD_ONLY)
         signature = signature.replace(parameters=[*signature.parameters.values(), node])
-    wrapper.__signature__ = signature  # type: ignore[attr-defined]
+    vars(wrapper).update(__signature__=signature)
     return wrapper
 
 

@@ -45,14 +45,14 @@ def op_run_records(cls: type[Any]) -> list[OwnRecord]:
     def infer(*inputs: Kind, node: NodeContext, **attributes: Any) -> list[Kind]:
         return operator.types(inputs, node, attributes)
 
-    run.__wrapped__ = cls._run  # type: ignore[attr-defined] # for messages that say where the operator stands
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    signature = inspect.Signature(
         [
             inspect.Parameter("inputs", inspect.Parameter.VAR_POSITIONAL),
             inspect.Parameter("node", inspect.Parameter.KEYWORD_ONLY),
             inspect.Parameter("attributes", inspect.Parameter.VAR_KEYWORD),
         ]
     )
+    vars(run).update(__wrapped__=cls._run, __signature__=signature)  # the former for messages: where the operator stands
     domain = "" if cls.op_domain == "ai.onnx" else cls.op_domain
     since = getattr(operator.schema, "since_version", 1)
     return [

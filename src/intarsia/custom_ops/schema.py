@@ -199,7 +199,7 @@ class AttributeSpec:
             return bool(value)
         if kind is str and isinstance(value, bytes):
             raise DefinitionError(f"attribute {name!r} is {value[:40]!r}, which is not UTF-8; expected a str")
-        if not isinstance(value, kind):  # type: ignore[arg-type]
+        if kind is not None and not isinstance(value, kind):
             raise self._error(name, whole)
         return value
 

@@ -140,8 +140,8 @@ class _Reducer:
         used_outside = {n for i, node in enumerate(self.graph.nodes) if i not in set(kept) for n in node.used_names()}
         wanted = used_outside | set(self.graph.output_names()) | (made - set(read))
         outputs = [n for n in dict.fromkeys(n for node in nodes for n in node.outputs) if n in made and n in wanted]
-        border = {n: self.values.get(n) for n in (*inputs, *outputs)}
-        if not outputs or not all(isinstance(v, np.ndarray) for v in border.values()):
+        border = {n: v for n in (*inputs, *outputs) if isinstance(v := self.values.get(n), np.ndarray)}
+        if not outputs or len(border) < len(inputs) + len(outputs):
             return None
         part = self.graph.clone()
         part.nodes, part.overridable = nodes, []
@@ -149,7 +149,7 @@ class _Reducer:
         part.outputs = [_value(n, border[n], fixed=False) for n in outputs]
         part.constants = {n: c for n, c in self.graph.constants.items() if n in set(read)}
         part.types = {}
-        return to_model_bytes(part), {n: border[n] for n in inputs}  # type: ignore[misc]
+        return to_model_bytes(part), {n: border[n] for n in inputs}
 
 
 def _value(name: str, array: Any, *, fixed: bool) -> Value:

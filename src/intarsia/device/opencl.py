@@ -55,7 +55,8 @@ def known() -> tuple[Any, ...]:
 
 def _show_system_vendors() -> None:
     """The loader in pyopencl's wheels looks only where other wheels put their drivers, unless it is told of the system's."""
-    (package,) = importlib.util.find_spec("pyopencl").submodule_search_locations or ("",)  # type: ignore[union-attr]
+    found = importlib.util.find_spec("pyopencl")
+    (package,) = (found and found.submodule_search_locations) or ("",)
     of_wheels = [*Path(package).glob(".libs/*.icd"), *Path(package).parent.glob("pyopencl.libs/*.icd")]
     if not of_wheels and _SYSTEM_VENDORS.is_dir():
         os.environ.setdefault("OCL_ICD_VENDORS", str(_SYSTEM_VENDORS))

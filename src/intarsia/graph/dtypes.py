@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 
@@ -100,7 +101,7 @@ class DType(enum.IntEnum):
         return self in (DType.COMPLEX64, DType.COMPLEX128)
 
     @staticmethod
-    def of(dtype: object) -> DType:
+    def of(dtype: Any) -> DType:
         """The ONNX type of a NumPy dtype (or of anything `numpy.dtype` accepts).
 
         Raises:
@@ -108,7 +109,7 @@ class DType(enum.IntEnum):
         """
         if isinstance(dtype, DType):
             return dtype
-        return _of(np.dtype(dtype))  # type: ignore[call-overload]
+        return _of(np.dtype(dtype))
 
 
 _ML_DTYPES = {

@@ -103,7 +103,7 @@ def _read(source: Source, left_out: dict[str, Constant], files: ExternalFiles) -
 def _load_proto(
     proto: Any, base_dir: str | os.PathLike[str] | None, external: Callable[[Path | None, str], ExternalFiles]
 ) -> Graph:
-    from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import EncodeError
 
     folder = Path(base_dir) if base_dir is not None else None
     left_out: dict[str, Constant] = {}

@@ -146,9 +146,9 @@ def _compared(name: str, a: Any, b: Any) -> bool:
 
 
 def _comparison(name: str, turned: bool) -> Callable[[Any, Any], bool]:
-    def method(self: Traced, other: Any) -> bool:
+    def method(self: Traced, other: Any) -> Any:
         if type(other) not in (Traced, int, float, bool):
-            return NotImplemented  # type: ignore[no-any-return]
+            return NotImplemented
         return _compared(name, other, self) if turned else _compared(name, self, other)
 
     return method

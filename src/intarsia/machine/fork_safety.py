@@ -170,7 +170,7 @@ def _free_properties() -> None:
                 if isinstance(value, type) and value.__module__ == name:
                     for member in list(vars(value).values()):
                         if isinstance(member, functools.cached_property):
-                            member.lock = threading.RLock()  # type: ignore[attr-defined]
+                            vars(member)["lock"] = threading.RLock()
 
 
 def go_first() -> None:

@@ -60,20 +60,22 @@ class _Arguments:
             if not isinstance(a.offset_bytes, Traced):
                 return a, None
             return (Ref(a.name, int(a.offset_bytes)), None) if a.name in self.given else (_Moved(a.name), a.offset_bytes)
-        if isinstance(a, (Table, np.ndarray)) and kept is None:
-            return None, 0
-        if isinstance(a, Table):
-            if tape is not None:
-                return _TABLE, a.note(tape, kept)  # type: ignore[arg-type]
-            a = a.array
-        if isinstance(a, np.ndarray):
-            if a.dtype == object:
-                raise Untraceable("an array of sizes")
-            kept.append(a)  # type: ignore[union-attr]
-            return None, int(a.ctypes.data)
+        if isinstance(a, (Table, np.ndarray)):
+            return (None, 0) if kept is None else _array(a, kept, tape)
         if not isinstance(a, (int, Traced)):
             raise Untraceable(f"an argument that is {type(a).__name__}")
         return None, a
+
+
+def _array(a: Table | np.ndarray, kept: list[np.ndarray], tape: Tape | None) -> tuple[Any, Any]:
+    if isinstance(a, Table):
+        if tape is not None:
+            return _TABLE, a.note(tape, kept)
+        a = a.array
+    if a.dtype == object:
+        raise Untraceable("an array of sizes")
+    kept.append(a)
+    return None, int(a.ctypes.data)
 
 
 @dataclass

@@ -26,7 +26,7 @@ from intarsia.plan.state import State
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from intarsia.ep.arena import Lease
+    from intarsia.plan.state import Memory
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ class BoundParts(BoundSegment):
 class _Span:
     """Memory that is a part of a lease."""
 
-    def __init__(self, lease: Lease, offset: int) -> None:
-        self.lease, self.address = lease, lease.address + offset
+    def __init__(self, lease: Memory, offset: int) -> None:
+        self.lease, self.address, self.nbytes = lease, lease.address + offset, lease.nbytes - offset
 
 
 class PartsState(State):
@@ -138,25 +138,26 @@ class PartsState(State):
 
     def __init__(self, bound: BoundParts, timed: bool = False) -> None:
         segment = bound.segment
-        self.lease: Lease | None = segment.arena.lease(bound, bound.arena_nbytes)
+        lease = segment.arena.lease(bound, bound.arena_nbytes)
+        self.lease = lease
         with segment._lock:
             bound._states.add(self)
-        self.bound, self._base, self._alone = bound, self.lease.address, None
+        self.bound, self._base, self._alone = bound, lease.address, None
         self.status = np.zeros(len(segment.steps), np.int64)
         self.externals = (ctypes.c_int64 * max(1, len(segment.inputs) + len(segment.outputs)))()
         self.timed: list[tuple[BoundSegment, np.ndarray]] = []
         self.times = None
-        span = _Span(self.lease, bound.between)
+        span = _Span(lease, bound.between)
         self.states = [
-            State(p.bound, timed, span, self.status[p.first : p.first + len(p.bound.segment.steps)])  # type: ignore[arg-type]
+            State(p.bound, timed, span, self.status[p.first : p.first + len(p.bound.segment.steps)])
             for p in bound.passes
         ]
 
-    def settle(self, lease: Lease) -> None:
+    def settle(self, lease: Memory) -> None:
         """Use other memory."""
         self.lease, self._base = lease, lease.address
         for state in self.states:
-            state.settle(_Span(lease, self.bound.between))  # type: ignore[arg-type]
+            state.settle(_Span(lease, self.bound.between))
 
     def choose(self) -> None:
         """States of the passes choose, before each of their runs."""

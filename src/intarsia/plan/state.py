@@ -5,11 +5,10 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from intarsia.ep.arena import Lease
 from intarsia.plan import executor_abi
 from intarsia.plan.array_address import address_of
 from intarsia.plan.parallel_branches import WHOLE, rearranged, rows_of
@@ -19,6 +18,12 @@ if TYPE_CHECKING:
     from intarsia.plan.bound_segment import BoundSegment
     from intarsia.plan.segment import Segment
     from intarsia.plan.symbolic_binding import Rebinding
+
+    class Memory(Protocol):
+        """A lease, or a part of one."""
+
+        address: int
+        nbytes: int
 
 _ROW = 4  # int64 per row of the executor's step table
 _ALWAYS = np.zeros(2, np.int64)  # arguments of a jump without a condition
@@ -45,11 +50,11 @@ class State:
         return call(self.block_address)
 
     def __init__(
-        self, bound: BoundSegment, timed: bool = False, lease: Lease | None = None, status: np.ndarray | None = None
+        self, bound: BoundSegment, timed: bool = False, lease: Memory | None = None, status: np.ndarray | None = None
     ) -> None:
         """`lease`, `status`: memory and words of status that it has in common with others; None: its own."""
         segment = bound.segment
-        self.lease: Lease | None = segment.arena.lease(bound, bound.arena_nbytes) if lease is None else lease
+        self.lease: Memory | None = segment.arena.lease(bound, bound.arena_nbytes) if lease is None else lease
         self._base = self.lease.address
         with segment._lock:
             bound._states.add(self)
@@ -193,7 +198,7 @@ class State:
             made.append(found)
         return made[0], made[1]
 
-    def settle(self, lease: Lease) -> None:
+    def settle(self, lease: Memory) -> None:
         """Use other memory."""
         self.lease = lease
         if lease.address != self._base:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.primitives.lang import Tensor, scalar, walk
 
@@ -66,7 +67,7 @@ def inputs_of(roots: Sequence[Tensor]) -> list[Tensor]:
     return list(found.values())
 
 
-def as_scalar(value: float | int | bool, dtype: DType, shape: Sequence[int]) -> Tensor:
+def as_scalar(value: float | int | bool, dtype: DType, shape: Sequence[Dim]) -> Tensor:
     """A constant of one element with the shape of the tensor that it stands for."""
     t = scalar(value, dtype)
     return t if not shape else Tensor("reshape", (t,), (), dtype, tuple(shape))

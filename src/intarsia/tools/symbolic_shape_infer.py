@@ -17,7 +17,7 @@ from intarsia.printable import get_logger
 if TYPE_CHECKING:
     import onnx
 
-    from intarsia.graph.model import Node
+    from intarsia.graph.model import Node, ValueType
 
 logger = get_logger("intarsia.tools")
 
@@ -85,14 +85,14 @@ class SymbolicShapeInference:
         return made
 
 
-def type_proto(kind: object) -> onnx.TypeProto:
+def type_proto(kind: ValueType) -> onnx.TypeProto:
     """One of Intarsia's types as ONNX writes it; sizes that have no name are left out."""
     import onnx
 
     from intarsia.graph.model import Graph, Value
     from intarsia.graph.save import to_model_proto
 
-    holder = Graph("t", [Value("x", kind)], [], [], {}, opset_imports={"": 21})  # type: ignore[arg-type]
+    holder = Graph("t", [Value("x", kind)], [], [], {}, opset_imports={"": 21})
     found = onnx.TypeProto()
     found.CopyFrom(to_model_proto(holder).graph.input[0].type)
     return found

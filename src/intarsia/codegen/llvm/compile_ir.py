@@ -87,12 +87,22 @@ class _Unused(ModuleType):
             raise AttributeError(name)
 
 
+class _Resources(_Unused):
+    """In the place of importlib.resources: a package's files lie in its folder."""
+
+    @staticmethod
+    def files(package: str) -> _Place:
+        return _Place(sys.modules[package].__path__[0])
+
+    @staticmethod
+    def as_file(place: _Place) -> _Place:
+        return place
+
+
 def _import_quickly() -> None:
     """Import llvmlite without what takes half of that time: what says where its library lies, what writes texts, and what
     tells systems apart."""
-    resources = _Unused("importlib.resources")
-    resources.files = lambda package: _Place(sys.modules[package].__path__[0])  # type: ignore[attr-defined]
-    resources.as_file = lambda place: place  # type: ignore[attr-defined]
+    resources = _Resources("importlib.resources")
     names = ["importlib.resources", "llvmlite.ir", "platform"]
     sys.modules |= {"importlib.resources": resources, "llvmlite.ir": _Unused("llvmlite.ir"), "platform": _Unused("platform")}
     try:

@@ -143,6 +143,9 @@ class Compilers:
     """The processes of this one. Thread-safe."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._free: list[_Process] = []
         self._busy: dict[_Process, object] = {}  # and for whom
@@ -262,7 +265,7 @@ class Compilers:
         """The processes are the parent's."""
         for process in (*self._free, *self._busy):
             process.forget()
-        self.__init__()  # type: ignore[misc]
+        self._begin()
 
 
 def at_once() -> int:

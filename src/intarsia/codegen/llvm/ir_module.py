@@ -342,7 +342,7 @@ class Function(Value):
         for block in self.blocks:
             yield f'"{block.name}":'
             for line in block.lines:
-                yield line if line.__class__ is str else line.line()  # type: ignore[union-attr]
+                yield line if isinstance(line, str) else line.line()
         yield "}"
 
 

@@ -107,7 +107,7 @@ class AttributeReader:
         name_tag, a, b = next(iter(fields(self.buffer, start, end, "AttributeProto")))
         if name_tag != 0x0A or b >= end or self.buffer[b] not in _LIST_TAGS:
             return None
-        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+        from google.protobuf.message import DecodeError
         from onnx import AttributeProto
 
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 
+import numpy as np
+
 from intarsia.graph.dims import Dim, floordiv, product
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
@@ -109,11 +111,11 @@ def bias_softmax(data: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcas
 
 @op("BiasDropout", 1, domain=DOMAIN, values=("training_mode",))
 def bias_dropout(
-    data: Tensor, bias: Tensor, residual: Tensor | None = None, ratio: Tensor | None = None, training_mode: object = None, *,
-    seed: int | None = None, node: NodeContext,
+    data: Tensor, bias: Tensor, residual: Tensor | None = None, ratio: Tensor | None = None,
+    training_mode: np.ndarray | None = None, *, seed: int | None = None, node: NodeContext,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """data + bias + residual: dropout does nothing but in training."""
-    if training_mode is not None and integers(training_mode, "training_mode") != [0]:  # type: ignore[arg-type]
+    if training_mode is not None and integers(training_mode, "training_mode") != [0]:
         raise k.DefinitionError("BiasDropout is for inference here: training_mode must be false")
     total = widened(data) + widened(bias)
     if residual is not None:
@@ -367,9 +369,9 @@ class ConvTransposeAttributes(ParameterGroup):
 
 @op("ConvTransposeWithDynamicPads", 1, domain=DOMAIN, values=("Pads",))
 def conv_transpose_with_dynamic_pads(
-    X: Tensor, W: Tensor, Pads: object = None, B: Tensor | None = None, *, attributes: ConvTransposeAttributes
+    X: Tensor, W: Tensor, Pads: np.ndarray | None = None, B: Tensor | None = None, *, attributes: ConvTransposeAttributes
 ) -> Tensor:
-    pads = None if Pads is None else integers(Pads, "Pads")  # type: ignore[arg-type]
+    pads = None if Pads is None else integers(Pads, "Pads")
     return conv_transpose(
         X, W, B, group=attributes.group, output_padding=attributes.output_padding, attributes=attributes.padded(pads)
     )

@@ -242,7 +242,7 @@ def _definition(meaning: Callable[..., Ensemble], typed: bool = False) -> Callab
         return _outputs(meant, X, DType.of(X.dtype) if typed else DType.FLOAT)
 
     data = inspect.Parameter("X", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    definition.__signature__ = inspect.Signature([data, *parameters.values()])  # type: ignore[attr-defined]
+    vars(definition).update(__signature__=inspect.Signature([data, *parameters.values()]))
     definition.__doc__ = meaning.__doc__
     return definition
 

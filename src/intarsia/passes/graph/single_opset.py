@@ -126,16 +126,16 @@ def _missing_queries(graph: Graph, node: Node) -> Dim | None:
 def _repeat_mask(graph: Graph, nodes: list[Node], node: Node) -> str:
     q, mask = graph.type_of(node.inputs[0]), node.inputs[3]
     kind = graph.type_of(mask)
-    assert isinstance(q, TensorType) and q.rank is not None and isinstance(kind, TensorType) and kind.shape is not None
+    assert isinstance(q, TensorType) and q.shape is not None and isinstance(kind, TensorType) and kind.shape is not None
     names = [
         graph.unique_name(f"{mask}.{hint}", (o for n in nodes for o in n.outputs))
         for hint in ("queries", "shape", "whole", "one")
     ]
     queries, shape, whole, one = names
+    rank = len(q.shape)
     graph.constants[one] = Constant.of(one, np.ones(1, np.int64))
-    nodes.append(Node("Shape", [node.inputs[0]], [queries], {"start": q.rank - 2, "end": q.rank - 1}, name=f"Shape/{queries}"))
+    nodes.append(Node("Shape", [node.inputs[0]], [queries], {"start": rank - 2, "end": rank - 1}, name=f"Shape/{queries}"))
     nodes.append(Node("Concat", [queries, one], [shape], {"axis": 0}, name=f"Concat/{shape}"))
     nodes.append(Node("Expand", [mask, shape], [whole], name=f"Expand/{whole}", origin=node.origin))
-    if kind.shape is not None:
-        graph.types[whole] = TensorType(kind.dtype, (*kind.shape[:-2], q.shape[-2], kind.shape[-1]))  # type: ignore[index]
+    graph.types[whole] = TensorType(kind.dtype, (*kind.shape[:-2], q.shape[-2], kind.shape[-1]))
     return whole

@@ -360,8 +360,8 @@ class Scope:
             values = self.inference.values.get(name)
             if values is not None and not any(isinstance(v, Expr) for v in values.flat):
                 kind = self.inference.types[name]
-                assert isinstance(kind, TensorType)
-                self.known[name] = Constant.of(name, values.astype(kind.dtype.numpy).reshape(kind.shape))  # type: ignore[arg-type]
+                assert isinstance(kind, TensorType) and kind.shape is not None
+                self.known[name] = Constant.of(name, values.astype(kind.dtype.numpy).reshape(numbers_of(kind.shape)))
         if all(n in self.known for n in outputs):
             return
         from intarsia.providers.gpu.control import lowering  # which needs this module
@@ -397,7 +397,7 @@ class Scope:
     def store_outputs(self, names: list[str]) -> None:
         """Values that are nothing but stored already are written to the output's memory in the first place."""
         renamed: dict[str, str] = {}
-        shapes = {name: self.value(name).shape for name in names}
+        shapes = {name: numbers_of(self.value(name).shape) for name in names}
         for name in names:
             made = stripped(self.value(name))
             if made.prim == "input" and made.attrs[0].startswith("%") and made.attrs[0] not in self.cut.tables:
@@ -406,7 +406,7 @@ class Scope:
                 self._store_output(name)
         for stored, name in renamed.items():
             self.cut.rename(stored, name)
-            self.cut.stored[name] = (self.cut.stored[name][0], shapes[name])  # type: ignore[assignment]
+            self.cut.stored[name] = (self.cut.stored[name][0], shapes[name])
             for region in self.work.regions:
                 region.renamed(stored, name)
 

@@ -219,7 +219,10 @@ def _written_out(scope: Scope, node: Node, body: Graph, trips: int) -> None:
     if not trips:
         probe = scope.inner(body, [_trip(body, 0), np.array(True), *states], f"{node.outputs[0]}.body").inference.types
         kinds = [probe[v.name] for v in body.outputs[1 + len(states) :]]
-        stacks = [Stack(work, t.dtype, t.shape, 0) for t in kinds]  # type: ignore[union-attr, arg-type]
+        stacks = []
+        for kind in kinds:
+            assert isinstance(kind, TensorType) and kind.shape is not None
+            stacks.append(Stack(work, kind.dtype, numbers_of(kind.shape), 0))
     else:
         stacks = [Stack(work, t.dtype, numbers_of(t.shape), len(collected)) for t in collected[0]]
     for i, values in enumerate(collected):

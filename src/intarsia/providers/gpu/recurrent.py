@@ -230,9 +230,10 @@ def lower_lstm(scope: Scope, node: Node) -> None:
 
     def step_of(which: Sequence[int]) -> tuple[Tensor, Step]:
         f, g, h = layer.activations[which[0]]
-        matrix, peeps = turned(cut, some(layer.recurrent, which)), [None] * 3
+        matrix = turned(cut, some(layer.recurrent, which))
+        peeps: list[Tensor | None] = [None] * 3
         if peepholes is not None:
-            peeps = [k.expand_dims(part(some(peepholes, which), 1, i * n, n), [1]) for i in range(3)]  # type: ignore[misc]
+            peeps = [k.expand_dims(part(some(peepholes, which), 1, i * n, n), [1]) for i in range(3)]
 
         def step(gates: Tensor, states: Sequence[Tensor]) -> Sequence[Tensor]:
             hidden, cell = states

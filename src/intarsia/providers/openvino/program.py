@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -297,6 +296,15 @@ def _tensor(array: np.ndarray, dtype: DType) -> Any:
     return openvino.Tensor(array, shared_memory=True)
 
 
+class _Writable:
+    """An array's memory without its write protection; it holds the array, which must outlive views."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        given = array.__array_interface__
+        self.__array_interface__ = {**given, "data": (given["data"][0], False)}
+
+
 def _shareable(array: np.ndarray) -> np.ndarray:
     """The array, or a view of its memory without the write protection that `openvino.Tensor` objects to. Inputs are only
     read."""
@@ -304,9 +312,7 @@ def _shareable(array: np.ndarray) -> np.ndarray:
         return array
     if not array.nbytes or not array.flags.c_contiguous:
         return array.copy()
-    memory = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
-    memory._kept = array  # type: ignore[attr-defined] # the array must outlive the view
-    return np.ctypeslib.as_array(memory).view(array.dtype).reshape(array.shape)
+    return np.asarray(_Writable(array))
 
 
 def _copied(tensor: Any, port: Port) -> np.ndarray:

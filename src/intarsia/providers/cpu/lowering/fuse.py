@@ -218,7 +218,7 @@ class _Grouper:
         if constant is not None and constant.size == 1 and constant.dtype in SUPPORTED_DTYPES:
             plain = np.float32 if constant.dtype in (DType.FLOAT16, DType.BFLOAT16) else constant.dtype.numpy
             value = constant.numpy().reshape(()).astype(plain).item()
-            return as_scalar(value, t.dtype, t.shape)  # type: ignore[arg-type]
+            return as_scalar(value, t.dtype, t.shape)
         return t
 
     def _aliased(self, node: Node) -> str | None:

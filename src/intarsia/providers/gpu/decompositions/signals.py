@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import Dim
+from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
 from intarsia.ops.arithmetic.signal import mel_weight_matrix
 from intarsia.ops.framework.operands import normal_axis
@@ -176,10 +176,7 @@ def dft(x: Tensor, dft_length: Any = None, axis: Any = None, *, place: int | Non
 
     def rows(t: Tensor) -> Tensor:
         moved = k.transpose(t, order)
-        count = 1
-        for d in outer:
-            count = count * d  # type: ignore[assignment]
-        return k.reshape(moved, (count, size))
+        return k.reshape(moved, (product(outer), size))
 
     def back(t: Tensor) -> Tensor:
         moved = k.reshape(t, (*outer, t.shape[1]))

@@ -104,7 +104,7 @@ def _add(name: str) -> None:
         return _computed(X, meant, name == "TreeEnsemble")
 
     data = inspect.Parameter("X", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    definition.__signature__ = inspect.Signature([data, *parameters.values()])  # type: ignore[attr-defined]
+    vars(definition).update(__signature__=inspect.Signature([data, *parameters.values()]))
     add(OpRecord(DOMAIN, name, 1, definition))
 
 

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from intarsia.codegen.builder.kernel_body import Value
+from intarsia.codegen.builder.kernel_body import Cell, Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.plan.step import Address, Argument
@@ -262,8 +262,8 @@ class Strassen(Gemm):
                 self._plainly(panel, body.select(is_pair, 2, 1), first, count.get())
         return count.get()
 
-    def _bit(self, cell: object, slot: Value) -> Value:
-        return self.body.b.and_(self.body.b.lshr(cell.get(), slot), self.body.i(1))  # type: ignore[attr-defined]
+    def _bit(self, cell: Cell, slot: Value) -> Value:
+        return self.body.b.and_(self.body.b.lshr(cell.get(), slot), self.body.i(1))
 
     def _run(self, start: Value, count: Value, kind: Value) -> Value:
         """How many tiles from `start` on are all safe or all not."""

@@ -44,9 +44,10 @@ class TripSizes:
         changed = {n: d for n, d in self.next.items() if d is not None and not (isinstance(d, Expr) and d == symbol(n))}
         steps = {n: d - symbol(n) for n, d in changed.items()}
         found = {n: np.full(count, v, object) for n, v in env.items()}
-        if all(isinstance(s, int) for s in steps.values()):
-            for name, step in steps.items():
-                found[name] = np.array([env[name] + k * int(step) for k in range(count)], object)  # type: ignore[arg-type]
+        numbers = {n: s for n, s in steps.items() if isinstance(s, int)}
+        if len(numbers) == len(steps):
+            for name, step in numbers.items():
+                found[name] = np.array([env[name] + k * step for k in range(count)], object)
             return found
         now = dict(env)
         for k in range(count):
