@@ -248,7 +248,7 @@ class IExecutionProvider(ExecutionProvider):
         super().__init__(options)
         self._device = device if device is not None else HOST
         if type:
-            self.name = type  # type: ignore[misc] # an instance may have a name of its own
+            vars(self)["name"] = type  # an instance may have a name of its own
 
     @property
     def device(self) -> Device:

@@ -97,7 +97,7 @@ def _imports_for_us(frame: FrameType | None, name: str) -> bool:
 def _others_import() -> bool:
     """Whether another thread is importing a module that the package asked for. The import lock is held."""
     me, threads = threading.get_ident(), sys._current_frames()
-    for name, ref in list(_bootstrap._module_locks.items()):  # type: ignore[attr-defined]
+    for name, ref in list(vars(_bootstrap)["_module_locks"].items()):
         found = ref()
         owner = getattr(found, "owner", None)
         if owner is not None and owner != me and _imports_for_us(threads.get(owner), name):

@@ -57,8 +57,7 @@ class Surveyor(ExecutionProvider):
 
     def __init__(self, name: str, translator: Translator, fused: frozenset[str] | None = None) -> None:
         super().__init__()
-        self.name = name  # type: ignore[misc] # of this instance: the translator's vendor
-        self.fused_operators = fused  # type: ignore[misc] # as the vendor's provider has it
+        vars(self).update(name=name, fused_operators=fused)  # of this instance: as the vendor's provider has them
         self.translator = translator
         self._survey: Survey | None = None
 
