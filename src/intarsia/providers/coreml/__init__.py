@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from intarsia.ep.provider import CompileContext
+from intarsia.errors import EPFail
 from intarsia.graph.model import Graph
 from intarsia.printable import get_logger
 from intarsia.providers.coreml import converter, runtime
@@ -20,7 +21,8 @@ from intarsia.providers.vendor.artifact_cache import ArtifactCache
 from intarsia.providers.vendor.half_precision import HalfPrecision
 from intarsia.providers.vendor.program import Executable, Interface
 from intarsia.providers.vendor.provider import VendorExecutionProvider
-from intarsia.providers.vendor.shape_profile import ShapeProfile, input_shapes
+from intarsia.providers.vendor.shape_profile import ShapeProfile
+from intarsia.providers.vendor.translator import Untranslatable
 
 _logger = get_logger("intarsia.providers.coreml")
 
@@ -66,12 +68,15 @@ class CoreMLExecutionProvider(VendorExecutionProvider):
     def executable_for(
         self, graph: Graph, context: CompileContext, tell: Callable[[str], None]
     ) -> tuple[Executable | None, Interface]:
-        """Core ML has no tensors without elements: a run that is given one is computed by definitions."""
-        if any(0 in (shape or ()) for shape in input_shapes(graph)):
-            tell("sizes of 0, which Core ML has not, were computed by the reference provider")
-            interface, left = Interface.of(graph)
-            return DefinitionsExecutable(left), interface
-        return super().executable_for(graph, context, tell)
+        """Of sizes that are not translated (of no elements, among others), by the operators' definitions."""
+        try:
+            return self.executable(graph, context, tell)
+        except EPFail as error:
+            if not isinstance(error.__cause__, Untranslatable):
+                raise
+            tell(f"for some sizes computed by definitions: {error.__cause__.reason}")
+        interface, left = Interface.of(graph)
+        return DefinitionsExecutable(left), interface
 
     def build(self, translated: TranslatedPart, context: CompileContext) -> bytes:
         with tempfile.TemporaryDirectory(prefix="intarsia-coreml-") as folder:

@@ -26,7 +26,7 @@ from intarsia.providers.coreml.operators import HANDLERS
 from intarsia.providers.coreml.rules import RULES
 from intarsia.providers.vendor import legalization_rules
 from intarsia.providers.vendor.half_precision import HalfPrecision
-from intarsia.providers.vendor.shape_profile import ShapeProfile, Sizes
+from intarsia.providers.vendor.shape_profile import ShapeProfile, Sizes, bind, input_shapes, is_open
 from intarsia.providers.vendor.translator import Facts, Translator, Untranslatable
 
 TRANSLATION = "1"
@@ -134,6 +134,11 @@ class CoreMLTranslator(Translator):
         if self.static_inputs and kind.shape is not None and not all(isinstance(d, int) for d in kind.shape):
             return f"RequireStaticInputShapes is set, and sizes of {name!r} vary"
         return ""
+
+    def legalized(self, graph: Graph) -> Graph:
+        """What follows from known sizes is folded first: decompositions of attention compute with them."""
+        shapes = [[d for d in shape or () if isinstance(d, int)] for shape in input_shapes(graph)]
+        return super().legalized(graph if is_open(graph) else bind(graph, shapes))
 
     def translate(self, graph: Graph) -> TranslatedPart:
         ct = converter.tools()
