@@ -149,8 +149,7 @@ class PartsState(State):
         self.times = None
         span = _Span(lease, bound.between)
         self.states = [
-            State(p.bound, timed, span, self.status[p.first : p.first + len(p.bound.segment.steps)])
-            for p in bound.passes
+            State(p.bound, timed, span, self.status[p.first : p.first + len(p.bound.segment.steps)]) for p in bound.passes
         ]
 
     def settle(self, lease: Memory) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         address: int
         nbytes: int
 
+
 _ROW = 4  # int64 per row of the executor's step table
 _ALWAYS = np.zeros(2, np.int64)  # arguments of a jump without a condition
 

@@ -36,6 +36,7 @@ from intarsia.providers.cpu.executable import Executable, HostStep, Result, Unit
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.loop_cost import SERIAL_ELEMENTS, LoopWork
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
+from intarsia.providers.cpu.kernels.common.packing import Packing
 from intarsia.providers.cpu.kernels.common.schedule import LoweringEnv, choose
 from intarsia.providers.cpu.kernels.common.template import FusedOperand
 from intarsia.providers.cpu.kernels.movement.concat_output import joined_step
@@ -104,6 +105,7 @@ class _Workspace:
     def __init__(self, constants: dict[str, Constant], options: LoweringOptions, choices: Mapping[str, str]) -> None:
         self.options, self.choices = options, choices
         self.known, self.used = constants, dict[str, np.ndarray]()
+        self.packed: dict[tuple[str, Packing], str] = {}  # names in `used`
         self.temporaries: dict[str, Buffer] = {}
 
     def temporary(self, name: str, dtype: DType, shape: Sequence[Dim]) -> str:
@@ -121,10 +123,13 @@ class _Workspace:
         constant = self.known.get(name)
         return None if constant is None else constant.numpy()
 
-    def add(self, name: str, key: str, make: Callable[[], np.ndarray]) -> str:
-        label = f"{name}%{key}"
-        if label not in self.used:
-            self.used[label] = make()
+    def add(self, name: str, packing: Packing, make: Callable[[], np.ndarray]) -> str:
+        label = self.packed.get((name, packing))
+        if label is None:
+            label = f"{name}%{packing}"
+            while label in self.used:  # another packing that reads alike
+                label += "'"
+            self.packed[name, packing], self.used[label] = label, make()
             if name in self.known:
                 self.known[name].forget()
         return label

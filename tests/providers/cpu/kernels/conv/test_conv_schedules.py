@@ -120,8 +120,8 @@ class Scratch:
     def original_type(self, name: str) -> DType | None:
         return None
 
-    def add(self, name: str, key: str, make: object) -> str:
-        return f"{name}%{key}"
+    def add(self, name: str, packing: object, make: object) -> str:
+        return f"{name}%{packing}"
 
     def temporary(self, name: str, dtype: DType, shape: object) -> str:
         return name

@@ -20,6 +20,7 @@ from intarsia.providers.cpu.kernels.attention.attention_calls import AppendCall,
 from intarsia.providers.cpu.kernels.attention.few_queries import FewQueries
 from intarsia.providers.cpu.kernels.attention.many_queries import DynamicQueries, ManyQueries
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, Schedule, choose
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
 
@@ -114,4 +115,4 @@ class Attention(Template):
     def taps(self, request: KernelRequest) -> str:
         """The buffer of the displacements that both kernels read."""
         made = attention_arguments.taps(request.target)
-        return request.workspace.add("", "attention_taps", lambda: np.array(made, np.int64))
+        return request.workspace.add("", Packing(Layout.TAPS, view=tuple(made)), lambda: np.array(made, np.int64))

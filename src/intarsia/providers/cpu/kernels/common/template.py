@@ -21,6 +21,7 @@ from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptio
 
 if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference
+    from intarsia.providers.cpu.kernels.common.packing import Packing
     from intarsia.providers.cpu.kernels.common.schedule import Candidates, LoweringEnv, Schedule
 
 
@@ -44,8 +45,8 @@ class Workspace(Protocol):
     def array(self, name: str) -> np.ndarray | None:
         """The constant called `name`, or None if it is computed at run time."""
 
-    def add(self, name: str, key: str, make: Callable[[], np.ndarray]) -> str:
-        """Keep what `make` derives from constant `name` (once per `key`); returns the name of its buffer."""
+    def add(self, name: str, packing: Packing, make: Callable[[], np.ndarray]) -> str:
+        """The name of the buffer of the constant `name` in this form, which `make` gives where no kernel had it so far."""
 
     def temporary(self, name: str, dtype: DType, shape: Sequence[Dim]) -> str:
         """A buffer called `name` (not a value of the graph) that steps of this template write and read."""

@@ -16,6 +16,7 @@ from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
+from intarsia.providers.cpu.kernels.common.packing import Layout
 from intarsia.providers.cpu.kernels.common.precision import timed_for
 from intarsia.providers.cpu.kernels.common.schedule import (
     Candidates,
@@ -84,17 +85,15 @@ class Convolution(Filtered):
         kernel = self.kernel
         return not any(self.pads) and math.prod(kernel) == math.prod(strides_and_dilations(self.node, len(kernel))[0]) == 1
 
-    def packed(self, workspace: Workspace, form: str, tile: Tile | None, target: Target) -> tuple[str, list[Step]]:
-        """The buffer of the packed filters ("panels" of pointwise ones, of "windows", or "depthwise"), and what packs them."""
-        weights = self.constant_filters(workspace)
+    def packed(self, workspace: Workspace, layout: Layout, tile: Tile | None, target: Target) -> tuple[str, list[Step]]:
+        """The buffer of the packed filters (PANELS of pointwise ones, WINDOWS or DEPTHWISE), and what packs them."""
+        weights, packing = self.constant_filters(workspace), self.packing(layout, tile)
         if tile is None:
-            return workspace.add(self.reads[1], form, lambda: depthwise_kernel.pack_weights(weights, target)), []
-        if form == "panels":
+            return workspace.add(self.reads[1], packing, lambda: depthwise_kernel.pack_weights(weights, target)), []
+        if layout is Layout.PANELS:
             matrix = weights.reshape(weights.shape[:2]).T
-            return workspace.add(self.reads[1], f"{form}{tile.width}", lambda: pack_matrix(matrix, tile)), []
-        return workspace.add(
-            self.reads[1], f"{form}{tile.width}", lambda: line_buffer_kernel.pack_windows(weights, tile, self.group)
-        ), []
+            return workspace.add(self.reads[1], packing, lambda: pack_matrix(matrix, tile)), []
+        return workspace.add(self.reads[1], packing, lambda: line_buffer_kernel.pack_windows(weights, tile, self.group)), []
 
     def result(self, acc: Tensor) -> Tensor:
         if len(self.types) < 3 or self.types[2] is None:

@@ -8,6 +8,7 @@ from intarsia.ep.capability import Support
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, tile_of
+from intarsia.providers.cpu.kernels.common.packing import Layout
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.conv import implicit_gemm, line_buffer_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
@@ -51,7 +52,7 @@ class LineBuffer(ConvSchedule):
         assert node.output.shape is not None
         tile = self._tile(node, env)
         spec = gemm_kernel.GemmSpec(dtype, "packed", request.epilogue, tile=tile)
-        packed, packing = node.packed(request.workspace, "windows", tile, target)
+        packed, packing = node.packed(request.workspace, Layout.WINDOWS, tile, target)
         rows = node.output.shape[-2] if len(node.kernel) > 1 else None  # a line alone is divided, the last piece may be short
         micro = stepped_micro_text(dtype, target, tile, met_of(tile, rows, filters // node.group))
         call = LineBufferCall(
@@ -87,7 +88,7 @@ class ImplicitGemm(ConvSchedule):
         spec = gemm_kernel.GemmSpec(dtype, "packed", request.epilogue)
         tile = tile_of(dtype, target)
         packed = workspace.add(
-            node.reads[1], f"filters{tile.width}", lambda: implicit_gemm.pack_weights(weights, node.group, tile)
+            node.reads[1], node.packing(Layout.FILTERS, tile), lambda: implicit_gemm.pack_weights(weights, node.group, tile)
         )
         border, source = node.bordered(target, workspace, request.out, kernel)
         assert node.output.shape is not None

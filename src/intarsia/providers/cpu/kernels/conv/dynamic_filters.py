@@ -14,6 +14,7 @@ from intarsia.graph.model import Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
+from intarsia.providers.cpu.kernels.common.packing import Layout
 from intarsia.providers.cpu.kernels.common.schedule import LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.common.template import Workspace
 from intarsia.providers.cpu.kernels.conv import pack_dynamic_filters
@@ -74,19 +75,20 @@ class ComputedConvolution(Convolution):
     def schedule_key(self, env: LoweringEnv) -> None:
         return None
 
-    def packed(self, workspace: Workspace, form: str, tile: Tile | None, target: Target) -> tuple[str, list[Step]]:
+    def packed(self, workspace: Workspace, layout: Layout, tile: Tile | None, target: Target) -> tuple[str, list[Step]]:
         filters, channels, *kernel = self.filter_shape
         groups, taps = int(self.node.attributes.get("group", 1)), math.prod(kernel)
-        steps = pack_dynamic_filters.window_steps(channels, tuple(kernel)) if form == "windows" else channels * taps
+        steps = pack_dynamic_filters.window_steps(channels, tuple(kernel)) if layout is Layout.WINDOWS else channels * taps
         if tile is None:
             tile = tile_of(DType.FLOAT, target)
-            made = PackFiltersCall(self.reads[1], "", form, channels, taps, steps, filters, 1, tile.lanes, tile)
+            made = PackFiltersCall(self.reads[1], "", layout, channels, taps, steps, filters, 1, tile.lanes, tile)
             each = LINE // tile.itemsize
             room = -(-filters // each) * each * steps
         else:
-            made = PackFiltersCall(self.reads[1], "", form, channels, taps, steps, filters // groups, groups, tile.width, tile)
-            room = pack_dynamic_filters.packed_elements(steps, filters // groups, groups, tile)
-        name = workspace.temporary(f"{self.node.outputs[0]}%{form}", DType.FLOAT, (room,))
+            each = filters // groups
+            made = PackFiltersCall(self.reads[1], "", layout, channels, taps, steps, each, groups, tile.width, tile)
+            room = pack_dynamic_filters.packed_elements(steps, each, groups, tile)
+        name = workspace.temporary(f"{self.node.outputs[0]}%{layout}", DType.FLOAT, (room,))
         text = pack_dynamic_filters.pack_filters_text(DType.FLOAT, target)
         call = replace(made, packed=name)
         return name, [Step(text, (self.reads[1],), (name,), call, label=f"pack {filters}x{channels * taps}")]
@@ -98,7 +100,7 @@ class PackFiltersCall(KernelCall):
 
     source: str
     packed: str
-    layout: str
+    layout: Layout
     channels: int
     taps: int
     steps: int
@@ -108,7 +110,7 @@ class PackFiltersCall(KernelCall):
     tile: Tile
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
-        if self.layout == "windows":
+        if self.layout is Layout.WINDOWS:
             places = pack_dynamic_filters.window_places(self.channels, self.taps, self.tile.itemsize)
         else:
             places = pack_dynamic_filters.same_places(self.channels * self.taps)

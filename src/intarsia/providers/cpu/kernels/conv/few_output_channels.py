@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from intarsia.ep.capability import Support
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
+from intarsia.providers.cpu.kernels.common.packing import Layout
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.conv import few_output_channels_kernel
 from intarsia.providers.cpu.kernels.conv.conv_arguments import FewFiltersCall
@@ -38,8 +39,9 @@ class FewOutputChannels(ConvSchedule):
         weights, target, kernel = node.constant_filters(request.workspace), request.target, node.kernel
         strides = strides_and_dilations(node.node, len(kernel))
         spec = WindowSpec("multiply", kernel, *strides, node.data.dtype, request.epilogue, filters=weights.shape[0])
-        packed = request.workspace.add(node.reads[1], "few", lambda: few_output_channels_kernel.pack_weights(weights, target))
-
+        packed = request.workspace.add(
+            node.reads[1], node.packing(Layout.FEW_FILTERS), lambda: few_output_channels_kernel.pack_weights(weights, target)
+        )
         call = FewFiltersCall(node.geometry(kernel), spec, target, node.reads[0], packed, request.out, request.operands)
         step = Step(
             few_output_channels_kernel.kernel_text(spec, target), (node.reads[0], packed, *request.operand_names),

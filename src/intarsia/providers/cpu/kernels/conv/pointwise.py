@@ -15,6 +15,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of
+from intarsia.providers.cpu.kernels.common.packing import Layout
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.conv import implicit_gemm, pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
@@ -69,7 +70,7 @@ class Pointwise(ConvSchedule):
         target, pixels, filters = request.target, node.pixels, node.filter_shape[0]
         tile = _tile(node, request.env)
         spec = gemm_kernel.GemmSpec(node.data.dtype, "packed", request.epilogue, tile=tile, ends=True)
-        packed, packing = node.packed(request.workspace, "panels", tile, target)
+        packed, packing = node.packed(request.workspace, Layout.PANELS, tile, target)
         micro = stepped_micro_text(node.data.dtype, target, tile, met_of(tile, pixels, filters))
         call = PointwiseCall(
             node.geometry(node.kernel), spec, target, node.reads[0], packed, request.out, request.operands, micro.symbol
@@ -115,10 +116,11 @@ class PointwiseStrassen(ConvSchedule):
         """The steps; `always`: whether it is not for the estimate to decide, once pixels and threads are known."""
         target, tile = request.target, _tile(node, request.env)
         spec = gemm_kernel.GemmSpec(node.data.dtype, "packed", request.epilogue, tile=tile)
-        packed, _ = node.packed(request.workspace, "panels", tile, target)
+        packed, _ = node.packed(request.workspace, Layout.PANELS, tile, target)
         step = pointwise_step(
             spec, request, source=node.reads[0], geometry=node.geometry(node.kernel), label=_label(node),
-            weights=SevenWeights(node.reads[1], "t", partial(_matrix, node, request), packed), always=always,
+            weights=SevenWeights(node.reads[1], (*node.filter_shape[:2], True), partial(_matrix, node, request), packed),
+            always=always,
         )  # fmt: skip
         return [step]
 

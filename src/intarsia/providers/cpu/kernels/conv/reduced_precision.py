@@ -89,7 +89,7 @@ class Bfloat16Rows(_Pairs):
         weights = node.constant_filters(request.workspace)
         return row_steps(
             request, source=node.reads[0], dtype=node.data.dtype, m=node.pixels,
-            weights=ConstantFactor(node.reads[1], weights.reshape(weights.shape[:2]).T, "t"),
+            weights=ConstantFactor(node.reads[1], weights.reshape(weights.shape[:2]).T, node.view),
         )  # fmt: skip
 
 
@@ -159,7 +159,7 @@ class Bfloat16PackedRows(_Packed):
         env = request.env
         steps = pair_steps(
             request, unit=pair_unit(env.options_of(node), env.target), source=node.reads[0], m=node.pixels,
-            weights=ConstantFactor(node.reads[1], _matrix(node, env), "t"),
+            weights=ConstantFactor(node.reads[1], _matrix(node, env), node.view),
         )  # fmt: skip
         assert steps is not None, self.name
         return steps
@@ -187,7 +187,7 @@ class Bfloat16PackedWindows(_Packed):
         steps = window_steps(
             request, unit=pair_unit(env.options_of(node), env.target), dtype=DType.FLOAT, geometry=node.geometry(kernel),
             bordered=partial(node.bordered, request.target, request.workspace, request.out, kernel),
-            weights=ConstantFactor(node.reads[1], _filters(node, env)),
+            weights=ConstantFactor(node.reads[1], _filters(node, env), node.view),
         )  # fmt: skip
         assert steps is not None, self.name
         return steps
@@ -221,7 +221,7 @@ class Float16Rows(ConvSchedule):
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         steps = half_steps(
             request, source=node.reads[0], m=node.pixels,
-            weights=ConstantFactor(node.reads[1], _matrix(node, request.env), "t"),
+            weights=ConstantFactor(node.reads[1], _matrix(node, request.env), node.view),
         )  # fmt: skip
         assert steps is not None, self.name
         return steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -18,6 +18,8 @@ from intarsia.graph.trace import most
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.nn.sliding_windows import WindowAttributes, place_windows
 from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step, Work
+from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.template import Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.conv import implicit_gemm
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES
@@ -274,6 +276,15 @@ class Filtered(Windowed):
     @property
     def group(self) -> int:
         return int(self.node.attributes.get("group", 1))
+
+    @property
+    def view(self) -> tuple[Hashable, ...]:
+        """How the constant of the filters is read: their shape, and in how many groups."""
+        return self.filter_shape, self.group
+
+    def packing(self, layout: Layout, tile: Tile | None = None, view: Hashable = ()) -> Packing:
+        """The form of the filters, in panels of the tile. Other convolutions may read the same ones in other groups."""
+        return Packing(layout, 0 if tile is None else tile.width, view=(*self.view, view))
 
     def constant_filters(self, constants: Constants) -> np.ndarray:
         """The filters, over as many axes as the windows are."""

@@ -26,6 +26,7 @@ from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, product_tile, tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import in_16_bits
+from intarsia.providers.cpu.kernels.common.packing import ZERO_TAP, Layout, Packing
 from intarsia.providers.cpu.kernels.common.precision import described_unit, pair_unit
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace, forms_of
@@ -79,9 +80,8 @@ def row_steps(request: KernelRequest, *, source: str, dtype: DType, m: Dim, weig
     k, n = matrix.shape
     before, a = rounded(target, workspace, source, dtype, m * k)
     tile, zero = product_tile(n, DType.FLOAT, target), zero_tap(workspace)
-    b = workspace.add(
-        weights.name, f"pairs{tile.width}{weights.key}", lambda: vnni_layout.pack_words(in_pairs(matrix)[None], tile, False)
-    )
+    packing = Packing(Layout.PAIRS, tile.width, view=weights.view)
+    b = workspace.add(weights.name, packing, lambda: vnni_layout.pack_words(in_pairs(matrix)[None], tile, False))
     spec, micro = gemm_kernel.GemmSpec(DType.FLOAT, "packed", epilogue, tile=tile), pair_rows_text(tile, target)
     made = PairProduct(spec, target, micro.symbol, a, b, out, zero, m, n, k // 2, operands)
     step = Step(
@@ -157,7 +157,8 @@ def convolution_steps(
         before.append(Step(text, (a,), (whole,), _BorderCall(geometry, a, whole), label="border", arithmetic="bfloat16"))
         a = whole
     tile, spec = tile_of(DType.FLOAT, target), gemm_kernel.GemmSpec(DType.FLOAT, "packed", epilogue)
-    b = workspace.add(weights.name, f"pairs{tile.width}c", lambda: _packed_windows(filters, group, tile))
+    packing = Packing(Layout.PAIRED_WINDOWS, tile.width, view=(filters.shape, group))
+    b = workspace.add(weights.name, packing, lambda: _packed_windows(filters, group, tile))
     micro = pair_rows_text(tile, target)
     made = _Windows(spec, target, micro.symbol, geometry, a, b, out, operands)
     label = f"conv {'x'.join(map(str, geometry.kernel))} {TensorType(DType.FLOAT, geometry.y)}"
@@ -285,4 +286,4 @@ def in_pairs(weights: np.ndarray) -> np.ndarray:
 
 def zero_tap(workspace: Workspace) -> str:
     """The buffer of one int64 0, the only displacement of a plain product."""
-    return workspace.add("", "taps", lambda: np.zeros(1, np.int64))
+    return workspace.add("", ZERO_TAP, lambda: np.zeros(1, np.int64))

@@ -12,6 +12,7 @@ from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Size
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.precision import in_halves
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, forms_of
@@ -48,7 +49,7 @@ def half_steps(request: KernelRequest, *, source: str, m: Dim, weights: Constant
     panels = halves.pack_half_weights(matrix, tile)
     if panels is None:
         return None
-    b = workspace.add(weights.name, f"halves{tile.width}{weights.key}", lambda: panels)
+    b = workspace.add(weights.name, Packing(Layout.FLOAT16, tile.width, view=weights.view), lambda: panels)
     spec = GemmSpec(DType.FLOAT, "packed", epilogue, tile=halves.sums_tile(tile), halves=True)
     packed = workspace.temporary(f"{source}%halves{tile.rows}", DType.FLOAT16, (m, halves.packed_columns(k, tile)))
     parts, sums = tiled.parts(k, halves.sums_tile(tile)), ""

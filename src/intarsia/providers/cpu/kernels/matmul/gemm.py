@@ -124,9 +124,9 @@ class Strassen(MatMulSchedule):
         right, layout, blocks, stored = node.right(workspace, True, tile, target)
         spec = gemm_kernel.GemmSpec(node.dtype, layout, request.epilogue, blocks, stored=stored, tile=tile)
         zero_tap(workspace)  # no kernel here reads it; programs have always had it, and a restructuring leaves them equal
-        matrix, form = node.matrix(workspace)
+        matrix, view = node.matrix(workspace)
         step = strassen_step(
-            spec, request, source=node.reads[0], weights=SevenWeights(node.reads[1], form, lambda: matrix, right),
+            spec, request, source=node.reads[0], weights=SevenWeights(node.reads[1], view, lambda: matrix, right),
             sizes=(node.rows_and_batches.rows, columns, depth),
             always=request.env.timed(node) == self.name,
         )  # fmt: skip

@@ -57,10 +57,10 @@ class Bfloat16MatMulRows(MatMulSchedule):
         return True
 
     def steps(self, node: MatMul, request: KernelRequest) -> list[Step]:
-        matrix, key = node.matrix(request.workspace)
+        matrix, view = node.matrix(request.workspace)
         return row_steps(
             request, source=node.reads[0], dtype=node.dtype, m=node.rows_and_batches.rows,
-            weights=ConstantFactor(node.reads[1], matrix, key),
+            weights=ConstantFactor(node.reads[1], matrix, view),
         )  # fmt: skip
 
 
@@ -90,10 +90,10 @@ class Bfloat16MatMulPacked(MatMulSchedule):
         return estimated(node, env, rate=8.0 if self._unit(node, env) in TILE_UNITS else 2.0, copied=1.0)
 
     def steps(self, node: MatMul, request: KernelRequest) -> list[Step]:
-        matrix, key = node.matrix(request.workspace)
+        matrix, view = node.matrix(request.workspace)
         steps = pair_steps(
             request, unit=self._unit(node, request.env), source=node.reads[0], m=node.rows_and_batches.rows,
-            weights=ConstantFactor(node.reads[1], matrix, key),
+            weights=ConstantFactor(node.reads[1], matrix, view),
         )  # fmt: skip
         assert steps is not None, self.name
         return steps
@@ -127,10 +127,10 @@ class Float16MatMul(MatMulSchedule):
         return estimated(node, env, rate=2.0, copied=1.0)
 
     def steps(self, node: MatMul, request: KernelRequest) -> list[Step]:
-        matrix, key = node.matrix(request.workspace)
+        matrix, view = node.matrix(request.workspace)
         steps = half_steps(
             request, source=node.reads[0], m=node.rows_and_batches.rows,
-            weights=ConstantFactor(node.reads[1], matrix, key),
+            weights=ConstantFactor(node.reads[1], matrix, view),
         )  # fmt: skip
         assert steps is not None, self.name
         return steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,6 +21,7 @@ from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.pack_b import in_fewer_bits, pack_matrix
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.precision import stored_type, timed_for
 from intarsia.providers.cpu.kernels.common.schedule import (
     Candidates,
@@ -186,14 +187,13 @@ class MatMul(Template):
         env = LoweringEnv(target, workspace.options, workspace, workspace.choices)
         return self.reads[:1] if choose(self, env).rounds(self, env) else ()
 
-    def matrix(self, constants: Constants) -> tuple[np.ndarray, str]:
-        """The second operand, a constant, as [K, N], and the key of this view of it."""
+    def matrix(self, constants: Constants) -> tuple[np.ndarray, Hashable]:
+        """The second operand, a constant, as [K, N], and its view (`Packing`)."""
         b, weights = self.types[1], constants.array(self.reads[1])
         assert b is not None and b.shape is not None and weights is not None
         rows, columns = (evaluate(d, {}) for d in b.shape[-2:])  # a definition may read the constant under another shape
         matrix = weights.reshape(rows, columns)
-        form = "t" * self.transposed + (f"as{rows}x{columns}" if weights.shape[-2:] != (rows, columns) else "")
-        return matrix.T if self.transposed else matrix, form
+        return matrix.T if self.transposed else matrix, (rows, columns, self.transposed)
 
     def right(
         self, workspace: Workspace, single: bool, tile: Tile, target: Target
@@ -204,15 +204,17 @@ class MatMul(Template):
         assert a is not None and a.shape is not None
         if not single or not workspace.is_constant(name):
             return name, "columns" if self.transposed else "rows", None, None
-        matrix, form = self.matrix(workspace)
-        key, rows = f"panels{tile.width}{form}{tile.itemsize}", math.prod(d for d in a.shape[:-1] if isinstance(d, int))
+        matrix, view = self.matrix(workspace)
+        rows = math.prod(d for d in a.shape[:-1] if isinstance(d, int))
         own = workspace.original_type(name) if target.halves_vectors or rows < _WIDENED_ROWS else None
         stored = stored_type(workspace.options, target, own) if a.dtype is DType.FLOAT else None
         narrow = in_fewer_bits(matrix, stored) if stored is not None else None
         if narrow is not None:
             assert stored is not None
-            return workspace.add(name, f"{key}{stored.name}", lambda: pack_matrix(narrow, tile)), "packed", None, stored
-        packed = workspace.add(name, key, lambda: pack_matrix(matrix.astype(a.dtype.numpy, copy=False), tile))
+            packing = Packing(Layout.PANELS, tile.width, stored, view)
+            return workspace.add(name, packing, lambda: pack_matrix(narrow, tile)), "packed", None, stored
+        packing = Packing(Layout.PANELS, tile.width, a.dtype, view)
+        packed = workspace.add(name, packing, lambda: pack_matrix(matrix.astype(a.dtype.numpy, copy=False), tile))
         return packed, "packed", None, None
 
 

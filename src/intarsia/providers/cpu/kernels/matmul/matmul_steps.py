@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,11 +17,11 @@ SHARE_PRODUCTS = 400_000  # of a share of work (`plan.executor_abi`): five micro
 
 
 class ConstantFactor(NamedTuple):
-    """The constant that B is made from: its name, its numbers, and what tells its forms apart."""
+    """The constant that B is made from: its name, its numbers, and the view of it (`Packing`)."""
 
     name: str
     values: np.ndarray
-    key: str = ""
+    view: Hashable = ()
 
 
 def shares(products: Dim) -> Shares:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import field, replace
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from intarsia.plan.step import CLAIMS, Argument, Below, Code, KernelCall, Ref, S
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.lowering_options import DISABLE_STRASSEN, LoweringOptions
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, tiled_rows
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.precision import described
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace, forms_of
@@ -102,7 +103,7 @@ class SevenWeights(NamedTuple):
     """B: its name, what tells this view of it from others, what gives it as [K, N], and the buffer where it is packed."""
 
     name: str
-    form: str
+    view: Hashable
     matrix: Callable[[], np.ndarray]
     packed: str
 
@@ -119,10 +120,11 @@ def seven_of(
     """
     tile = spec.tile
     assert tile is not None
-    table = workspace.add("", "strassen", lambda: strassen_kernel.TABLE)
+    table = workspace.add("", Packing(Layout.STRASSEN), lambda: strassen_kernel.TABLE)
     # Memory of its own, the same for all products: what lies elsewhere at other times would be in another core's cache.
     sums = workspace.temporary("strassen%sums", spec.dtype, (_MOST_THREADS * strassen_kernel.THREAD_NBYTES // tile.itemsize,))
-    alike = workspace.add(weights.name, f"alike{tile.width}{weights.form}", lambda: alike_panels(weights.matrix(), tile))
+    packing = Packing(Layout.ALIKE, tile.width, view=weights.view)
+    alike = workspace.add(weights.name, packing, lambda: alike_panels(weights.matrix(), tile))
     met, least = met_of(tile, *sizes), tiled_rows(tile)
     high = bool(met.heights) and met.heights[0] >= least  # tiles of halves are no lower
     met = replace(met, heights=tuple(range(least, tile.rows + 1)) if high else ())

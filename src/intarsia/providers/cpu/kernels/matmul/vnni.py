@@ -16,6 +16,7 @@ from intarsia.plan.argument_tables import Spread, Table
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Shares, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.pack_b import in_16_bits
+from intarsia.providers.cpu.kernels.common.packing import ZERO_TAP, Layout, Packing
 from intarsia.providers.cpu.kernels.common.precision import UNIT_NAMES, described_unit
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, forms_of
@@ -122,7 +123,7 @@ def window_steps(
         right = halves
     before, source = bordered()
     left = Left(source, dtype, m, length, runs, geometry)
-    steps = word_steps(request, unit=unit, left=left, weights=ConstantFactor(weights.name, right, f"w{weights.key}"))
+    steps = word_steps(request, unit=unit, left=left, weights=ConstantFactor(weights.name, right, ("windows", weights.view)))
     return [*before, *steps]
 
 
@@ -151,14 +152,15 @@ def word_steps(request: KernelRequest, *, unit: str, left: Left, weights: Consta
     strip, floats = strip_rows(tile, unit), left.dtype is DType.FLOAT
     sums_dtype = DType.FLOAT if floats else DType.INT32
     spec = GemmSpec(sums_dtype, "packed", epilogue, tile=tile, unit=unit)
-    b = workspace.add(weights.name, f"words{tile.width}{weights.key}", lambda: vnni_layout.pack_words(right, tile))
+    packing = Packing(Layout.WORDS, tile.width, view=(right.shape, weights.view))
+    b = workspace.add(weights.name, packing, lambda: vnni_layout.pack_words(right, tile))
     rows = "" if left.windows is None else f"{out}%"
     packed = workspace.temporary(f"{left.source}%{rows}strips{strip}{unit}", DType.INT32, (m + strip - 1, k))
     parts, sums = tiled.parts(k, tile, unit), ""
     if len(parts) > 1:
         sums = workspace.temporary(f"{out}%sums", sums_dtype, (tiled.partial_elements(m, n, tile),))
     micro = word_micro_text(left.dtype, tile, unit, target)
-    zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64)) if left.windows is None else ""
+    zero = workspace.add("", ZERO_TAP, lambda: np.zeros(1, np.int64)) if left.windows is None else ""
     made = _WordProduct(spec, target, micro.symbol, left, packed, b, out, sums, n, operands, zero)
     little, rate = Below(m, 4 * tile.rows), WORDS_IN_TIME[unit]
     between, arithmetic = (sums,) if sums else (), described_unit(unit, left.dtype)

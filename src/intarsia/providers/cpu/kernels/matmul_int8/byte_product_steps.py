@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,7 @@ class Weights:
     """Constant weights.
 
     Attributes:
-        values: b' itself, int8 [K, N]; `key` distinguishes it from others made of the same constant.
+        values: b' itself, int8 [K, N]; `view`: what it follows from besides.
         sums: sum b' - K zb' of every column.
         zero: what is left of the zero point, one per column; None if nothing is.
     """
@@ -56,7 +57,7 @@ class Weights:
     values: np.ndarray
     sums: np.ndarray
     zero: np.ndarray | None
-    key: str
+    view: Hashable
 
 
 def constant_weights(node: ByteMatMul, constants: Constants) -> Weights:
@@ -68,7 +69,7 @@ def constant_weights(node: ByteMatMul, constants: Constants) -> Weights:
     if left is not None:
         left = np.broadcast_to(left, sums.shape)
         sums = sums - len(matrix) * left.astype(np.int64)
-    return Weights(values, sums, left, digest(zero))
+    return Weights(values, sums, left, (matrix.shape, node.transposed, digest(zero)))
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,11 @@ class ProductSteps:
         if value is None:
             factor = self._operand(zero) + lift
             if weights.sums.any():
-                correction.subtract(factor * self._column("colsums", weights.sums))
+                correction.subtract(factor * self._column(weights.sums))
         elif value + lift and weights.sums.any():
-            correction.subtract(self._column(f"colsums{value + lift}", weights.sums * (value + lift)))
+            correction.subtract(self._column(weights.sums * (value + lift)))
         if weights.zero is not None and weights.zero.any():
-            correction.subtract(self._column("zeros", weights.zero) * self._row_sums())
+            correction.subtract(self._column(weights.zero) * self._row_sums())
 
     def subtract_computed(self) -> None:
         """The terms of both zero points by weights that a step packs, which also sums their columns."""
@@ -144,9 +145,8 @@ class ProductSteps:
     def _operand(self, zero: Zero) -> Tensor:
         return self.correction.operand(self.node.reads[zero.read], zero.kind, zero.dtype)
 
-    def _column(self, key: str, values: np.ndarray) -> Tensor:
-        label = f"{key}_{digest(values)}"
-        name = add_sums(self.request.workspace, f"{self.node.reads[1]}%columns", label, lambda: values)
+    def _column(self, values: np.ndarray) -> Tensor:
+        name = add_sums(self.request.workspace, self.node.reads[1], values)
         return self.correction.operand(name, "column", SUMS)
 
     def _depth(self) -> Tensor:

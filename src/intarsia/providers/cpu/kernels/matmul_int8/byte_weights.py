@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Hashable
 
 import numpy as np
 
 from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.template import Workspace
 from intarsia.providers.cpu.kernels.matmul_int8 import saturation_free_order
 
@@ -40,15 +41,17 @@ class Ordered:
     panel_nbytes: int
 
 
-def ordered_weights(workspace: Workspace, weights: str, key: str, matrix: np.ndarray, tile: Tile) -> Ordered:
-    """int8 [taps, K, N], made of the constant `weights`, in an order in which bytes can be multiplied as they are."""
+def ordered_weights(workspace: Workspace, weights: str, view: Hashable, matrix: np.ndarray, tile: Tile) -> Ordered:
+    """int8 [taps, K, N] in an order in which bytes can be multiplied as they are. `weights`: the constant that it is made of,
+    `view`: as of `Packing`."""
     panels = saturation_free_order.pack_ordered(matrix, tile)
-    return Ordered(workspace.add(weights, f"ordered{tile.width}_{key}", lambda: panels), panels.shape[1])
+    return Ordered(workspace.add(weights, Packing(Layout.INT8_ORDERED, tile.width, view=view), lambda: panels), panels.shape[1])
 
 
-def add_sums(workspace: Workspace, name: str, key: str, make: Callable[[], np.ndarray]) -> str:
-    """The buffer of sums that are made of the constant `name`, modulo 2^32."""
-    return workspace.add(name, key, lambda: np.ascontiguousarray(make().astype(np.int64).astype(np.int32)))
+def add_sums(workspace: Workspace, weights: str, values: np.ndarray) -> str:
+    """The buffer of numbers for each column that were made of the constant `weights`, modulo 2^32."""
+    packing = Packing(Layout.COLUMN_SUMS, view=digest(values))
+    return workspace.add(f"{weights}%columns", packing, lambda: np.ascontiguousarray(values.astype(np.int64).astype(np.int32)))
 
 
 def digest(values: np.ndarray) -> str:

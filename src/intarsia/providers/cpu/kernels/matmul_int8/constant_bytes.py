@@ -11,6 +11,7 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.precision import byte_unit
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.common.units import WORDS_IN_TIME
@@ -80,7 +81,7 @@ class MatrixUnit(ByteSchedule):
         return word_steps(
             replace(request, epilogue=epilogue, operands=tuple(operands)),
             unit=byte_unit(request.workspace.options, request.target), left=left,
-            weights=ConstantFactor(node.reads[1], weights.values[None], weights.key),
+            weights=ConstantFactor(node.reads[1], weights.values[None], weights.view),
         )  # fmt: skip
 
 
@@ -108,7 +109,7 @@ class SaturationFree(ByteSchedule):
     def steps(self, node: ByteMatMul, request: KernelRequest) -> list[Step]:
         target, weights = request.target, constant_weights(node, request.workspace)
         tile, made = byte_tile(target), ProductSteps(node, request)
-        ordered = ordered_weights(request.workspace, node.reads[1], weights.key, weights.values[None], tile)
+        ordered = ordered_weights(request.workspace, node.reads[1], weights.view, weights.values[None], tile)
         made.subtract_constant(weights, _lift(node))
         micro = saturation_free_order.ordered_micro_text(node.dtype, target, tile)
         return made.product(Factors(node.reads[0], ordered.packed, tile, micro, panel_nbytes=ordered.panel_nbytes))
@@ -140,9 +141,8 @@ class WidenedRows(ByteSchedule):
     def steps(self, node: ByteMatMul, request: KernelRequest) -> list[Step]:
         target, workspace, weights = request.target, request.workspace, constant_weights(node, request.workspace)
         tile, made = widened_int16.word_tile(target), ProductSteps(node, request)
-        packed = workspace.add(
-            node.reads[1], f"pairs{tile.width}_{weights.key}", lambda: pack_byte_pairs(weights.values[None], tile)
-        )
+        packing = Packing(Layout.INT8_PAIRS, tile.width, view=weights.view)
+        packed = workspace.add(node.reads[1], packing, lambda: pack_byte_pairs(weights.values[None], tile))
         step = _widening_step(node, request)
         made.before.append(step)
         many, few = (widened_int16.word_micro_text(target, tile, many) for many in (True, False))
@@ -154,7 +154,7 @@ def _widening_step(node: ByteMatMul, request: KernelRequest) -> Step:
     workspace, a, zero = request.workspace, node.reads[0], node.a_zero
     rows, depth = node.rows_and_batches.rows, node.depth
     number = node.reads[zero.read] if not zero.known else workspace.add(
-        "", f"byte{zero.value}", lambda: np.array([zero.value & 255], np.uint8)
+        "", Packing(Layout.BYTE, view=zero.value & 255), lambda: np.array([zero.value & 255], np.uint8)
     )  # fmt: skip
     words = workspace.temporary(f"{a}%words_{number}", DType.INT16, (rows * depth + 1,))
     return Step(
@@ -177,8 +177,7 @@ class PackedOnce(ByteSchedule):
     def steps(self, node: ByteMatMul, request: KernelRequest) -> list[Step]:
         weights, made = constant_weights(node, request.workspace), ProductSteps(node, request)
         tile = byte_tile(request.target)
-        packed = request.workspace.add(
-            node.reads[1], f"bytes{tile.width}_{weights.key}", lambda: pack_bytes(weights.values[None], tile)
-        )
+        packing = Packing(Layout.INT8_PANELS, tile.width, view=weights.view)
+        packed = request.workspace.add(node.reads[1], packing, lambda: pack_bytes(weights.values[None], tile))
         made.subtract_constant(weights, _lift(node))
         return made.product(plain_factors(node, request, packed))

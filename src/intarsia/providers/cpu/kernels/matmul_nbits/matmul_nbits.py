@@ -18,6 +18,7 @@ from intarsia.ops.framework.infer import Inference
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import Constants, LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.common.template import Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.matmul.gemm import ConstantRows, Gemm
@@ -107,8 +108,8 @@ class BlockMatMul(MatMul):
         self, workspace: Workspace, single: bool, tile: Tile, target: Target
     ) -> tuple[str, str, BlockFormat | None, DType | None]:
         form = self.form
-        key = f"blocks{tile.width}_{form.bits}_{form.size}"
-        packed = workspace.add(self.reads[_B], key, lambda: self.packed(workspace, tile))
+        packing = Packing(Layout.BLOCKS, tile.width, view=form)
+        packed = workspace.add(self.reads[_B], packing, lambda: self.packed(workspace, tile))
         return packed, "blocks", form, None
 
     def packed(self, constants: Constants, tile: Tile) -> np.ndarray:

@@ -12,6 +12,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, product_tile, tile_of, tiled_micro_text
+from intarsia.providers.cpu.kernels.common.packing import ZERO_TAP
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
@@ -67,7 +68,7 @@ class UnpackedBlocks(ManyRows):
         m, tile = node.rows_and_batches.rows, _tile(node, request.target)
         spec = GemmSpec(DType.FLOAT, "packed", request.epilogue, tile=tile)
         right, *_ = node.right(workspace, True, tile, target)
-        zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
+        zero = workspace.add("", ZERO_TAP, lambda: np.zeros(1, np.int64))
         packed = source if self.in_place else workspace.temporary(f"{source}%tiles{tile.rows}", DType.FLOAT, (m, k))
         parts, sums = block_quant_packed_a.parts(k, tile, target), ""
         if len(parts) > 1:

@@ -8,6 +8,7 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.matmul_schedule import estimated
@@ -46,8 +47,8 @@ class Int8Rows(BlockSchedule):
         tile, blocks = block_quant_int8.block_tile(target), -(-depth // form.size)
         spec = GemmSpec(DType.FLOAT, epilogue=request.epilogue, tile=tile)
         dtype = block_quant_int8.row_dtype(form, target)
-        key = f"bytes{tile.width}_{form.bits}_{form.size}_{dtype.bits}"
-        right = workspace.add(node.reads[1], key, lambda: node.packed_for_bytes(workspace, target))
+        packing = Packing(Layout.INT8_BLOCKS, tile.width, dtype, form)
+        right = workspace.add(node.reads[1], packing, lambda: node.packed_for_bytes(workspace, target))
         middle = "" if form.zeros else str(form.bits)
         numbers = workspace.temporary(f"{source}%bytes{form.size}_{dtype.bits}", dtype, (rows, blocks * form.size))
         scales = workspace.temporary(f"{source}%scales{form.size}_{middle}", DType.FLOAT, (rows, 2 * blocks))

@@ -17,6 +17,7 @@ from intarsia.plan.step import ALWAYS, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import Constants, KernelRequest, Schedule, choose
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat, are_finite, pack_blocks
@@ -129,7 +130,7 @@ class ExpertProducts(Template):
     def bias(self, workspace: Workspace) -> str:
         """The buffer of the experts' bias, "" if there is none."""
         name = self._name(_BIAS)
-        return name and workspace.add(name, "experts' bias", lambda: self._bias(workspace))
+        return name and workspace.add(name, Packing(Layout.EXPERT_BIAS), lambda: self._bias(workspace))
 
     def _bias(self, constants: Constants) -> np.ndarray:
         given = constants.array(self._name(_BIAS))
@@ -138,12 +139,13 @@ class ExpertProducts(Template):
 
     def float_panels(self, workspace: Workspace, tile: Tile) -> str:
         """The buffer of the packed matrices of floats."""
-        return workspace.add(self._name(_WEIGHTS), f"experts{tile.width}", lambda: self._panels(workspace, tile))
+        packing = Packing(Layout.EXPERT_PANELS, tile.width)
+        return workspace.add(self._name(_WEIGHTS), packing, lambda: self._panels(workspace, tile))
 
     def block_panels(self, workspace: Workspace, form: BlockFormat, tile: Tile) -> str:
         """The buffer of the packed matrices of few bits."""
-        key = f"experts{tile.width}_{self.bits}_{form.size}"
-        return workspace.add(self._name(_WEIGHTS), key, lambda: self._blocks(workspace, form, tile))
+        packing = Packing(Layout.EXPERT_BLOCKS, tile.width, view=(self.bits, form))
+        return workspace.add(self._name(_WEIGHTS), packing, lambda: self._blocks(workspace, form, tile))
 
     def _panels(self, constants: Constants, tile: Tile) -> np.ndarray:
         given = constants.array(self._name(_WEIGHTS))

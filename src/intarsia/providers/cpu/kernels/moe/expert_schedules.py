@@ -14,6 +14,7 @@ from intarsia.plan.step import Below, Step
 from intarsia.primitives import lang as k
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import micro_text, tile_of
+from intarsia.providers.cpu.kernels.common.packing import ZERO_TAP
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.conv.winograd.cost_model import rates
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
@@ -75,7 +76,7 @@ def _estimated(node: ExpertProducts, env: LoweringEnv, bits: int) -> float:
 def _step(node: ExpertProducts, request: KernelRequest, weights: str, blocks: BlockFormat | None) -> Step:
     target, workspace, (rows, depth) = request.target, request.workspace, node.rows_shape
     rows_read, starts = node.reads
-    zero = workspace.add("", "taps", lambda: np.zeros(1, np.int64))
+    zero = workspace.add("", ZERO_TAP, lambda: np.zeros(1, np.int64))
     bias = node.bias(workspace)
     spec = gemm_kernel.GemmSpec(DType.FLOAT, "packed" if blocks is None else "blocks", _BIASED if bias else None, blocks)
     micro, kernel = micro_text(DType.FLOAT, target), gemm_kernel.kernel_text(spec, target)

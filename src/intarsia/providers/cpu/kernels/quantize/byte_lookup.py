@@ -16,6 +16,7 @@ from intarsia.plan.step import Below, BuffersAndSizes, Step
 from intarsia.primitives.interpreter import interpret
 from intarsia.primitives.lang import BINARY, UNARY, Tensor, walk
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.quantize import byte_lookup_kernel as template
 
@@ -58,7 +59,7 @@ class Lookup(Template):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
         scale = next(n for n in self.node.inputs[1:] if n)
-        table = workspace.add(scale, f"table of {out}", lambda: self._table(workspace))
+        table = workspace.add(scale, Packing(Layout.TABLE, view=out), lambda: self._table(workspace))
         return [table_step(target, self.reads[0], table, out, self.output.shape or (), f"{self.node.op_type} by a table")]
 
     def _table(self, workspace: Workspace) -> np.ndarray:
@@ -117,7 +118,7 @@ class ByteFunction:
 
     def step(self, target: Target, workspace: Workspace, out: str, label: str) -> Step:
         source = self.source.attrs[0]
-        table = workspace.add("", f"table of {out}", self.table)
+        table = workspace.add("", Packing(Layout.TABLE, view=out), self.table)
         return table_step(target, source, table, out, self.root.shape, label)
 
 

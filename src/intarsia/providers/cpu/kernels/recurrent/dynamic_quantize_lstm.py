@@ -13,6 +13,7 @@ from intarsia.graph.model import Constant, Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.packing import Packing
 from intarsia.providers.cpu.kernels.common.template import Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.matmul_int8.byte_weights import LIFT
 from intarsia.providers.cpu.kernels.recurrent import rnn_arguments
@@ -63,8 +64,9 @@ def _fits(parts: Sequence[Constant | None]) -> bool:
 class QuantizedRecurrent(Recurrent):
     """A layer whose weights are stored as bytes."""
 
-    def _packed_key(self, tile: Tile) -> str:
-        return f"{super()._packed_key(tile)}b{self.factors[2]} {self.factors[3]}"
+    def _packing(self, tile: Tile) -> Packing:
+        packing = super()._packing(tile)
+        return replace(packing, view=(packing.view, *self.factors[2:]))
 
     def _packed(self, workspace: Workspace, tile: Tile) -> np.ndarray:
         """R for the kernel."""

@@ -20,6 +20,7 @@ from intarsia.primitives.activations import ACTIVATIONS
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, Schedule, choose
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.recurrent import rnn_arguments
@@ -216,8 +217,13 @@ class Recurrent(Template):
 
     def input_panels(self, workspace: Workspace, tile: Tile, panel: Tile | None = None) -> str:
         """W for the product of all inputs, in panels of a tile (default: those that R has)."""
-        key = f"recurrent{tile.width}x{GATES[self.spec.cell]}" + (f"by{panel.width}" if panel not in (None, tile) else "")
-        return workspace.add(self.weights[0], key, lambda: pack_matrix(self.input_matrix(workspace, tile), panel or tile))
+        panel = panel or tile
+        packing = Packing(Layout.RNN_INPUTS, panel.width, view=self.arranged(tile))
+        return workspace.add(self.weights[0], packing, lambda: pack_matrix(self.input_matrix(workspace, tile), panel))
+
+    def arranged(self, tile: Tile) -> tuple[int, int]:
+        """What the order of the columns of W and R follows from: the gates, and the columns of a tile."""
+        return GATES[self.spec.cell], tile.width
 
     def input_matrix(self, workspace: Workspace, tile: Tile) -> np.ndarray:
         """W as the matrix of the product of all inputs."""
@@ -240,7 +246,7 @@ class Recurrent(Template):
             total[:, :both] += b[:, half : half + both]
             return rnn_arguments.arrange(total, gates, tile).reshape(-1)
 
-        return workspace.add(self.weights[2], f"recurrent{tile.lanes}x{gates}{'r' * inner}", make)
+        return workspace.add(self.weights[2], Packing(Layout.RNN_BIAS, tile.lanes, view=(gates, inner)), make)
 
     def gate_terms(self, workspace: Workspace, tile: Tile) -> str:
         """Peepholes, or the bias inside a GRU's reset gate; "" where there is neither."""
@@ -248,19 +254,21 @@ class Recurrent(Template):
         if spec.peepholes:
             p = workspace.array(self.weights[3])
             assert p is not None
-            return workspace.add(self.weights[3], f"peepholes{tile.lanes}", lambda: rnn_arguments.arrange(p, 3, tile))
+            packing = Packing(Layout.RNN_PEEPHOLES, tile.lanes)
+            return workspace.add(self.weights[3], packing, lambda: rnn_arguments.arrange(p, 3, tile))
         if not spec.linear_before_reset:
             return ""
         b = workspace.array(self.weights[2]) if self.weights[2] else None
         width = rnn_arguments.columns_of(hidden, 1, tile)
         if b is None:
-            key = f"zeros{self.directions}x{width}{spec.dtype.name}"
-            return workspace.add("", key, lambda: aligned_zeros((self.directions, width), spec.dtype.numpy))
-        return workspace.add(self.weights[2], f"inner{tile.lanes}", lambda: rnn_arguments.arrange(b[:, 5 * hidden :], 1, tile))
+            packing = Packing(Layout.ZEROS, width, spec.dtype, view=self.directions)
+            return workspace.add("", packing, lambda: aligned_zeros((self.directions, width), spec.dtype.numpy))
+        packing = Packing(Layout.RNN_INNER_BIAS, tile.lanes)
+        return workspace.add(self.weights[2], packing, lambda: rnn_arguments.arrange(b[:, 5 * hidden :], 1, tile))
 
     def recurrent_panels(self, workspace: Workspace, tile: Tile) -> str:
         """R for the kernel."""
-        return workspace.add(self.weights[1], self._packed_key(tile), lambda: self._packed(workspace, tile))
+        return workspace.add(self.weights[1], self._packing(tile), lambda: self._packed(workspace, tile))
 
     def _packed(self, workspace: Workspace, tile: Tile) -> np.ndarray:
         """R for the kernel."""
@@ -268,11 +276,11 @@ class Recurrent(Template):
         assert r is not None
         return rnn_arguments.pack_recurrent(r, self.spec, tile)
 
-    def _packed_key(self, tile: Tile) -> str:
-        return f"recurrent{tile.width}x{GATES[self.spec.cell]}{'i' * self.spec.reset_first}"
+    def _packing(self, tile: Tile) -> Packing:
+        return Packing(Layout.RNN_RECURRENT, tile.width, view=(GATES[self.spec.cell], self.spec.reset_first))
 
     def no_bias(self, workspace: Workspace, target: Target) -> str:
         """Zeros instead of the biases of the input products."""
         columns = self.columns(target)
-        key = f"zeros{columns}{self.spec.dtype.name}"
-        return workspace.add("", key, lambda: aligned_zeros((columns,), self.spec.dtype.numpy))
+        packing = Packing(Layout.ZEROS, columns, self.spec.dtype)
+        return workspace.add("", packing, lambda: aligned_zeros((columns,), self.spec.dtype.numpy))

@@ -17,6 +17,7 @@ from intarsia.plan.step import Step
 from intarsia.primitives import lang as k
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace
 from intarsia.providers.cpu.kernels.matmul_int8.byte_rates import rate_of
@@ -91,7 +92,7 @@ class _InputWeights:
         w, (scale, zero, *_) = made.weights[0], made.factors
         key = f"{w}%arranged{tile.width} {scale} {zero}"
         self.numbers, self.zeros = f"{key}%numbers", f"{key}%zeros"
-        self.scales = workspace.add(w, f"scales{tile.width} {scale}", lambda: self._arranged(scale))
+        self.scales = workspace.add(w, Packing(Layout.RNN_SCALES, tile.width, view=scale), lambda: self._arranged(scale))
         self._arrays: Mapping[str, Callable[[], np.ndarray]] = {
             self.numbers: self._matrix, self.zeros: lambda: self._arranged(zero),
         }  # fmt: skip
@@ -124,8 +125,8 @@ class _InputWeights:
     def original_type(self, name: str) -> DType | None:
         return self._workspace.original_type(name)
 
-    def add(self, name: str, key: str, make: Callable[[], np.ndarray]) -> str:
-        return self._workspace.add(name, key, make)
+    def add(self, name: str, packing: Packing, make: Callable[[], np.ndarray]) -> str:
+        return self._workspace.add(name, packing, make)
 
     def temporary(self, name: str, dtype: DType, shape: Sequence[Dim]) -> str:
         return self._workspace.temporary(name, dtype, shape)

@@ -16,6 +16,7 @@ from intarsia.plan.step import Below, Step
 from intarsia.primitives import lang as k
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, micro_text, product_tile, tile_of
+from intarsia.providers.cpu.kernels.common.packing import ZERO_TAP
 from intarsia.providers.cpu.kernels.common.phased_threads import MOST_PARTS
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.common.template import FusedOperand
@@ -187,14 +188,14 @@ def _strassen_step(node: Recurrent, layer: Layer, request: KernelRequest, produc
     """A product whose blocks may be multiplied by seven multiplications instead of eight."""
     target, workspace, (seq, batch) = request.target, request.workspace, node.extents
     own = tile_of(node.spec.dtype, target)
-    workspace.add("", "taps", lambda: np.zeros(1, np.int64))  # no kernel here reads it; programs have always had it
+    workspace.add("", ZERO_TAP, lambda: np.zeros(1, np.int64))  # no kernel here reads it; programs have always had it
     bias = node.bias(workspace, own)
     epilogue, operands = _biased(node, bias), (FusedOperand(bias, "column", node.spec.dtype),) if bias else ()
     packed, matrix = node.input_panels(workspace, own, tile), partial(node.input_matrix, workspace, own)
     return strassen_step(
         gemm_kernel.GemmSpec(node.spec.dtype, "packed", epilogue, tile=tile),
         KernelRequest(target, workspace, epilogue, operands, products), source=node.reads[0], always=False,
-        weights=SevenWeights(node.weights[0], f"recurrent{own.width}", matrix, packed),
+        weights=SevenWeights(node.weights[0], node.arranged(own), matrix, packed),
         sizes=(seq * batch, node.columns(target), layer.depth),
         skipped=Skipped(layer) if layer.inputs is InputProducts.DYNAMIC else None,
     )  # fmt: skip
@@ -202,7 +203,7 @@ def _strassen_step(node: Recurrent, layer: Layer, request: KernelRequest, produc
 
 def _gemm_step(node: Recurrent, layer: Layer, request: KernelRequest, products: str, tile: Tile) -> Step:
     target, workspace, (seq, batch) = request.target, request.workspace, node.extents
-    zero, bias = workspace.add("", "taps", lambda: np.zeros(1, np.int64)), node.bias(workspace, tile)
+    zero, bias = workspace.add("", ZERO_TAP, lambda: np.zeros(1, np.int64)), node.bias(workspace, tile)
     spec = gemm_kernel.GemmSpec(node.spec.dtype, "packed", _biased(node, bias))
     panels, micro = node.input_panels(workspace, tile), micro_text(node.spec.dtype, target)
     depth, columns = node.operand(0)[2], node.columns(target)
@@ -228,7 +229,7 @@ def _walk(node: Recurrent, layer: Layer, request: KernelRequest, products: str) 
     spec, target, workspace = node.spec, request.target, request.workspace
     tile = tile_of(spec.dtype, target)
     packed = node.recurrent_panels(workspace, tile)
-    zero, extra = workspace.add("", "taps", lambda: np.zeros(1, np.int64)), node.gate_terms(workspace, tile)
+    zero, extra = workspace.add("", ZERO_TAP, lambda: np.zeros(1, np.int64)), node.gate_terms(workspace, tile)
     y, *finals = (*node.node.outputs, "", "", "")[: 1 + STATES[spec.cell]]
     x, lengths, *initial = node.reads
     inputs: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.text.strings import ngrams_of
 from intarsia.plan.step import Below, BuffersAndSizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.text import ngrams_kernel as template
 
@@ -59,10 +61,8 @@ class TfIdf(Template):
         x, shape = self.types[0], self.output.shape
         assert x is not None and x.shape is not None and shape is not None
         slots = template.slots_of(self.grams)
-        tables = tuple(
-            workspace.add("", f"{what} of {out}", lambda made=made: made)  # type: ignore[misc]
-            for what, made in (("n-grams", slots), ("places", self.places), ("weights", self.weights))
-        )
+        arrays = {Layout.NGRAMS: slots, Layout.PLACES: self.places, Layout.WEIGHTS: self.weights}
+        tables = tuple([workspace.add("", Packing(layout, view=out), partial(arrays.__getitem__, layout)) for layout in arrays])
         a = self.node.attributes
         longest, skips = min(int(a["max_gram_length"]), len(a["ngram_counts"])), int(a["max_skip_count"])
         if isinstance(x.shape[-1], int):  # a row has no longer ones

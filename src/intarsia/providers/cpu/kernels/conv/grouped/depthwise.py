@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from intarsia.ep.capability import Support
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
+from intarsia.providers.cpu.kernels.common.packing import Layout
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.conv.conv_arguments import DepthwiseCall
 from intarsia.providers.cpu.kernels.conv.conv_cost import ConvSchedule, estimated, reads_floats
@@ -41,7 +42,7 @@ class Depthwise(ConvSchedule):
         strides = strides_and_dilations(node.node, len(kernel))
         plain = WindowSpec("multiply", kernel, *strides, node.data.dtype, request.epilogue, multiplier=filters // node.group)
         spec = depthwise_kernel.scheduled(plain, filters, y[-2] if isinstance(y[-2], int) else None, target)
-        packed, packing = node.packed(request.workspace, "depthwise", None, target)
+        packed, packing = node.packed(request.workspace, Layout.DEPTHWISE, None, target)
 
         call = DepthwiseCall(node.geometry(kernel), spec, target, node.reads[0], packed, request.out, request.operands)
         step = Step(

@@ -12,6 +12,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
+from intarsia.providers.cpu.kernels.common.packing import Layout
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.conv.conv_arguments import DepthwiseCall
 from intarsia.providers.cpu.kernels.conv.conv_cost import UNIT_FILTERS, ConvSchedule, estimated
@@ -60,9 +61,10 @@ class SmallGroups(ConvSchedule):
         if pairs:
             spec = replace(spec, x_dtype=DType.BFLOAT16)
             before, source = rounded(target, workspace, source, node.data.dtype, product(x))
-        form, pack = ("pair groups", in_pairs) if pairs else ("groups", None)
-        packed = workspace.add(node.reads[1], form, lambda: small_groups_kernel.pack_weights(weights, target, pack))
-
+        layout, pack = (Layout.PAIRED_GROUPS, in_pairs) if pairs else (Layout.GROUPS, None)
+        packed = workspace.add(
+            node.reads[1], node.packing(layout), lambda: small_groups_kernel.pack_weights(weights, target, pack)
+        )
         call = DepthwiseCall(node.geometry(kernel), spec, target, source, packed, request.out, request.operands)
         step = Step(
             small_groups_kernel.kernel_text(spec, target), (source, packed, *request.operand_names), (request.out,),

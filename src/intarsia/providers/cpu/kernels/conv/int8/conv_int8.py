@@ -8,7 +8,7 @@ computed by `kernels.conv.grouped.depthwise_int8_kernel`, or in float32, in whic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import Constants, KernelRequest, Schedule, choose
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
 from intarsia.providers.cpu.kernels.conv.int8.conv_int8_products import (
@@ -87,10 +88,10 @@ class ByteConvolution(Filtered):
         array, zero = self.constant_filters(constants).astype(np.int16), self.filter_zero(constants)
         return array if zero is None else array - zero.reshape(-1, *(1,) * (array.ndim - 1)).astype(np.int16)
 
-    def weights_key(self, constants: Constants) -> str:
-        """The key of `weights` among all that is made of the same constant."""
+    def weights_view(self, constants: Constants) -> tuple[Hashable, ...]:
+        """What `weights` follow from besides the constant."""
         zero = self.filter_zero(constants)
-        return digest(np.zeros(1) if zero is None else zero)
+        return (*self.view, digest(np.zeros(1) if zero is None else zero))
 
     def is_signed_byte(self, constants: Constants) -> bool:
         """Whether `weights` are int8."""
@@ -109,7 +110,7 @@ class ByteConvolution(Filtered):
         """The buffer of the input's zero point, with which its border is filled."""
         if len(self.reads) > 2 and self.reads[2]:
             return self.reads[2]
-        return workspace.add("", "byte0", lambda: np.zeros(1, np.uint8))
+        return workspace.add("", Packing(Layout.BYTE, view=0), lambda: np.zeros(1, np.uint8))
 
     def schedule_table(self) -> tuple[Schedule[ByteConvolution], ...]:
         return SCHEDULES

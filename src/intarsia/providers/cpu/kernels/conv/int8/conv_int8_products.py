@@ -13,6 +13,7 @@ from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.precision import byte_unit
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.common.units import WORDS_IN_TIME
@@ -37,7 +38,7 @@ from intarsia.providers.cpu.kernels.matmul.matmul_steps import ConstantFactor
 from intarsia.providers.cpu.kernels.matmul.vnni import packed_windows_pay, window_steps
 from intarsia.providers.cpu.kernels.matmul_int8 import saturation_free_order, widened_int16
 from intarsia.providers.cpu.kernels.matmul_int8.byte_rates import BY_WORDS, IN_ORDER, rate_of
-from intarsia.providers.cpu.kernels.matmul_int8.byte_weights import LIFT, add_sums, digest, ordered_weights
+from intarsia.providers.cpu.kernels.matmul_int8.byte_weights import LIFT, add_sums, ordered_weights
 from intarsia.providers.cpu.kernels.matmul_int8.constant_bytes import NO_UNIT, NOT_AVX2
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, byte_tile
 from intarsia.providers.cpu.kernels.matmul_int8.zero_point_correction import Correction
@@ -75,12 +76,12 @@ class MatrixUnitWindows(ByteConvSchedule):
 
     def steps(self, node: ByteConvolution, request: KernelRequest) -> list[Step]:
         target, workspace, kernel = request.target, request.workspace, node.kernel
-        weights, key = node.weights(workspace), node.weights_key(workspace)
+        weights, view = node.weights(workspace), node.weights_view(workspace)
         made = corrected(node, request, weights, 0)
         steps = window_steps(
             made, unit=byte_unit(workspace.options, target), dtype=node.data.dtype, geometry=node.geometry(kernel),
             bordered=partial(node.bordered, target, workspace, made.out, kernel),
-            weights=ConstantFactor(node.reads[1], weights.astype(np.int8), key),
+            weights=ConstantFactor(node.reads[1], weights.astype(np.int8), view),
         )  # fmt: skip
         assert steps is not None, self.name
         return steps
@@ -105,8 +106,9 @@ class SaturationFreeWindows(ByteConvSchedule):
 
     def steps(self, node: ByteConvolution, request: KernelRequest) -> list[Step]:
         target, workspace, dtype = request.target, request.workspace, node.data.dtype
-        weights, key = node.weights(workspace), node.weights_key(workspace)
-        ordered = ordered_weights(workspace, node.reads[1], key, self._matrix(node, weights), byte_tile(target))
+        weights, view = node.weights(workspace), node.weights_view(workspace)
+        view = *view, self._has_long_rows(node)
+        ordered = ordered_weights(workspace, node.reads[1], view, self._matrix(node, weights), byte_tile(target))
         border, source = node.bordered(target, workspace, request.out, node.kernel)
         made = corrected(node, request, weights, lift_of(node))
         tile = sums_tile(node, len(weights), 1, request)
@@ -116,10 +118,14 @@ class SaturationFreeWindows(ByteConvSchedule):
         )  # fmt: skip
         return [*border, sums_step(node, made, source, filters)]
 
+    def _matrix(self, node: ByteConvolution, weights: np.ndarray) -> np.ndarray:
+        return implicit_gemm.byte_matrix(weights.astype(np.int8), self._has_long_rows(node))
+
     @staticmethod
-    def _matrix(node: ByteConvolution, weights: np.ndarray) -> np.ndarray:
+    def _has_long_rows(node: ByteConvolution) -> bool:
+        """Whether neighbouring pixels of a window lie together."""
         _, dilations = strides_and_dilations(node.node, len(node.kernel))
-        return implicit_gemm.byte_matrix(weights.astype(np.int8), dilations[-1] == 1)
+        return dilations[-1] == 1
 
 
 @dataclass(frozen=True)
@@ -134,12 +140,12 @@ class WidenedWindows(ByteConvSchedule):
 
     def steps(self, node: ByteConvolution, request: KernelRequest) -> list[Step]:
         target, workspace, group = request.target, request.workspace, node.group
-        weights, key, tile = node.weights(workspace), node.weights_key(workspace), widened_int16.word_tile(request.target)
+        weights, view, tile = node.weights(workspace), node.weights_view(workspace), widened_int16.word_tile(request.target)
         step = self._widen(node, request)
         made = finished(request, Correction(request.epilogue, request.operands))
         long_rows = has_long_rows(node, len(weights), group, tile)
         packed = workspace.add(
-            node.reads[1], f"pairs{tile.width}_{key}",
+            node.reads[1], Packing(Layout.INT8_PAIRS, tile.width, view=(view, long_rows)),
             lambda: implicit_gemm.pack_byte_weights(weights.astype(np.int8)[None], group, tile, long_rows, True),
         )  # fmt: skip
         many, few = (widened_int16.word_micro_text(target, tile, many) for many in (True, False))
@@ -185,16 +191,16 @@ class MovedFilters(ByteConvSchedule):
 
     def steps(self, node: ByteConvolution, request: KernelRequest) -> list[Step]:
         workspace, weights = request.workspace, node.weights(request.workspace)
-        key = f"moved_{node.weights_key(workspace)}"
         border, source = node.bordered(request.target, workspace, request.out, node.kernel)
         moved, by = _moved(weights)
         of_windows = self._window_sums(node, request, source)
-        column = add_sums(workspace, f"{node.reads[1]}%columns", f"moved_{digest(by)}", lambda: by)
+        column = add_sums(workspace, node.reads[1], by)
         correction = Correction(request.epilogue, request.operands)
         sums = correction.operand(of_windows.writes[0], "row", SUMS)
         correction.subtract(correction.operand(column, "column", SUMS) * sums)
         made = corrected(node, request, weights, lift_of(node), correction)
-        return [*border, of_windows, sums_step(node, made, source, byte_filters(node, request, moved[None], key))]
+        filters = byte_filters(node, request, moved[None], ("moved", *node.weights_view(workspace)))
+        return [*border, of_windows, sums_step(node, made, source, filters)]
 
     @staticmethod
     def _window_sums(node: ByteConvolution, request: KernelRequest, source: str) -> Step:
@@ -202,7 +208,7 @@ class MovedFilters(ByteConvSchedule):
         y = node.output.shape
         assert y is not None
         name = request.workspace.temporary(f"{request.out}%rowsums", SUMS, y[:-1])
-        ones = byte_filters(node, request, np.ones((1, 1, *node.filter_shape[1:]), np.int8), "ones")
+        ones = byte_filters(node, request, np.ones((1, 1, *node.filter_shape[1:]), np.int8), ("ones", *node.view))
         return sums_step(node, replace(request, epilogue=None, operands=(), out=name), source, ones)
 
 
@@ -228,7 +234,7 @@ class AddedParts(ByteConvSchedule):
         workspace, weights = request.workspace, node.weights(request.workspace)
         border, source = node.bordered(request.target, workspace, request.out, node.kernel)
         made = corrected(node, request, weights, lift_of(node))
-        filters = byte_filters(node, request, _parts(weights), node.weights_key(workspace))
+        filters = byte_filters(node, request, _parts(weights), node.weights_view(workspace))
         return [*border, sums_step(node, made, source, filters)]
 
 

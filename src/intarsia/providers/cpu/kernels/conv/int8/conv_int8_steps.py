@@ -4,6 +4,7 @@ several of them call."""
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.conv import implicit_gemm
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile
@@ -23,7 +25,7 @@ from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpe
 from intarsia.providers.cpu.kernels.conv.int8.conv_int8_arguments import ByteProductCall, ByteWindowCall
 from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork, strides_and_dilations
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
-from intarsia.providers.cpu.kernels.matmul_int8.byte_weights import LIFT, add_sums, digest
+from intarsia.providers.cpu.kernels.matmul_int8.byte_weights import LIFT, add_sums
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, byte_micro_text, byte_tile
 from intarsia.providers.cpu.kernels.matmul_int8.zero_point_correction import Correction
 
@@ -66,16 +68,16 @@ def corrected(
     workspace = request.workspace
     correction = correction or Correction(request.epilogue, request.operands)
     sums = weights.reshape(len(weights), -1).sum(1, dtype=np.int64)
-    name, zero = f"{node.reads[1]}%columns", node.known_zero(workspace)
+    zero = node.known_zero(workspace)
     if zero is not None:
         values = sums * (zero + lift)
         if values.any():
-            label = add_sums(workspace, name, f"colsums_{digest(values)}", lambda: values)
+            label = add_sums(workspace, node.reads[1], values)
             correction.subtract(correction.operand(label, "column", SUMS))
     elif sums.any():
         x_zero = node.types[2]
         assert x_zero is not None
-        label = add_sums(workspace, name, f"colsums_{digest(sums)}", lambda: sums)
+        label = add_sums(workspace, node.reads[1], sums)
         factor = correction.operand(node.reads[2], "scalar", x_zero.dtype) + lift
         correction.subtract(correction.operand(label, "column", SUMS) * factor)
     return finished(request, correction)
@@ -137,16 +139,18 @@ def sums_step(node: ByteConvolution, request: KernelRequest, source: str, filter
 
 
 def byte_filters(
-    node: ByteConvolution, request: KernelRequest, parts: np.ndarray, key: str, group: int | None = None
+    node: ByteConvolution, request: KernelRequest, parts: np.ndarray, view: Hashable, group: int | None = None
 ) -> Filters:
-    """Filters [parts, M, C / group, *kernel] of int8, whose parts are added, for bytes as they lie; `key` distinguishes
-    them from others made of the same constant, `group` is the node's by default."""
+    """Filters [parts, M, C / group, *kernel] of int8, whose parts are added, for bytes as they lie; `view`: what they
+    follow from besides the constant, `group`: the node's by default."""
     target, group = request.target, node.group if group is None else group
     tile = sums_tile(node, parts.shape[1], group, request)
+    long_rows = has_long_rows(node, parts.shape[1], group, tile)
     packed = request.workspace.add(
-        node.reads[1], f"bytes{tile.width}_{key}",
-        lambda: implicit_gemm.pack_byte_weights(parts, group, tile, has_long_rows(node, parts.shape[1], group, tile)),
-    )  # fmt: skip
+        node.reads[1],
+        Packing(Layout.INT8_PANELS, tile.width, view=(view, group, long_rows)),
+        lambda: implicit_gemm.pack_byte_weights(parts, group, tile, long_rows),
+    )
     micro = byte_micro_text(node.data.dtype, target, tile)
     return Filters(parts.shape[1], group, tuple(parts.shape[3:]), packed, tile, micro, parts=len(parts))
 

@@ -12,6 +12,7 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.conv.conv_cost import estimated
 from intarsia.providers.cpu.kernels.conv.grouped import depthwise_int8_kernel, depthwise_kernel, small_groups_int8_kernel
@@ -77,12 +78,12 @@ class ByteDepthwise(ByteConvSchedule):
 
     def steps(self, node: ByteConvolution, request: KernelRequest) -> list[Step]:
         target, workspace = request.target, request.workspace
-        weights, key = node.weights(workspace), node.weights_key(workspace)
+        weights, view = node.weights(workspace), node.weights_view(workspace)
         made = corrected(node, request, weights, lift_of(node))
         spec = depthwise_int8_kernel.scheduled(replace(_spec(node, SUMS), epilogue=made.epilogue), _width(node), target)
-        packed = workspace.add(
-            node.reads[1], f"byte_lines_{key}", lambda: depthwise_int8_kernel.pack_lines(weights.astype(np.int8), target)
-        )
+        packing = Packing(Layout.INT8_LINES, view=view)
+        lines = weights.astype(np.int8)
+        packed = workspace.add(node.reads[1], packing, lambda: depthwise_int8_kernel.pack_lines(lines, target))
         return [window_step(node, made, "depthwise", spec, depthwise_int8_kernel.kernel_text(spec, target), packed)]
 
 
@@ -98,13 +99,13 @@ class FloatDepthwise(ByteConvSchedule):
 
     def steps(self, node: ByteConvolution, request: KernelRequest) -> list[Step]:
         target, workspace = request.target, request.workspace
-        weights, key = node.weights(workspace), node.weights_key(workspace)
+        weights, view = node.weights(workspace), node.weights_view(workspace)
         made = finished(request, Correction(request.epilogue, request.operands, DType.FLOAT))
         plain = replace(_spec(node, DType.FLOAT), epilogue=made.epilogue)
         spec = depthwise_kernel.scheduled(plain, len(weights), _width(node), target)
-        packed = workspace.add(
-            node.reads[1], f"byte_depthwise_{key}", lambda: depthwise_kernel.pack_weights(weights.astype(np.float32), target)
-        )
+        packing = Packing(Layout.INT8_DEPTHWISE, view=view)
+        floats = weights.astype(np.float32)
+        packed = workspace.add(node.reads[1], packing, lambda: depthwise_kernel.pack_weights(floats, target))
         return [window_step(node, made, "depthwise", spec, depthwise_kernel.kernel_text(spec, target), packed)]
 
 
@@ -129,11 +130,11 @@ class ByteSmallGroups(ByteConvSchedule):
 
     def steps(self, node: ByteConvolution, request: KernelRequest) -> list[Step]:
         target, workspace = request.target, request.workspace
-        weights, key = node.weights(workspace), node.weights_key(workspace)
+        weights, view = node.weights(workspace), node.weights_view(workspace)
         made = corrected(node, request, weights, lift_of(node))
         plain = replace(_spec(node, SUMS), epilogue=made.epilogue)
         spec = small_groups_int8_kernel.scheduled(plain, weights.shape[1], _width(node), target)
-        packed = workspace.add(
-            node.reads[1], f"byte_groups_{key}", lambda: small_groups_int8_kernel.pack_groups(weights.astype(np.int8), target)
-        )
+        packing = Packing(Layout.INT8_GROUPS, view=view)
+        groups = weights.astype(np.int8)
+        packed = workspace.add(node.reads[1], packing, lambda: small_groups_int8_kernel.pack_groups(groups, target))
         return [window_step(node, made, "grouped", spec, small_groups_int8_kernel.kernel_text(spec, target), packed)]

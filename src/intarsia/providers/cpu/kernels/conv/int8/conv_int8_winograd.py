@@ -8,6 +8,7 @@ from intarsia.ep.capability import Support
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.kernels.common.lowering_options import DISABLE_WINOGRAD
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.conv import pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.conv_cost import estimated
@@ -54,11 +55,12 @@ class ByteWinograd(ByteConvSchedule):
 
     def steps(self, node: ByteConvolution, request: KernelRequest) -> list[Step]:
         target, workspace = request.target, request.workspace
-        weights, key = node.weights(workspace), node.weights_key(workspace)
+        weights, view = node.weights(workspace), node.weights_view(workspace)
         tile, zero = int8.register_tile(len(weights), target), node.border_number(workspace)
         spec = winograd_spec.WinogradSpec(int8.OUTPUTS, request.epilogue, SUMS, tile, node.data.dtype)
-        packed = workspace.add(node.reads[1], f"byte_winograd{tile.width}_{key}", lambda: int8.pack_weights(weights, tile))
-        taps = workspace.add("", f"row_taps{tile.itemsize}", lambda: pointwise_kernel.row_taps(SUMS, target))
+        packing = Packing(Layout.INT8_WINOGRAD, tile.width, view=view)
+        packed = workspace.add(node.reads[1], packing, lambda: int8.pack_weights(weights, tile))
+        taps = workspace.add("", Packing(Layout.TAPS, dtype=SUMS, view="rows"), lambda: pointwise_kernel.row_taps(SUMS, target))
         micro = int8.micro_text(target, tile)
         call = ByteWinogradCall(
             node.geometry(node.kernel), spec, target, node.reads[0], packed, request.out, request.operands, micro.symbol, taps,

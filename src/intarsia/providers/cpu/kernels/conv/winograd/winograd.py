@@ -12,6 +12,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.kernels.common.lowering_options import DISABLE_WINOGRAD
 from intarsia.providers.cpu.kernels.common.microkernel import met_of
+from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, duration
 from intarsia.providers.cpu.kernels.conv import pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
@@ -84,7 +85,7 @@ class Winograd(ConvSchedule):
         tile = winograd_spec.winograd_tile(spec, target)
         packed = request.workspace.add(
             node.reads[1],
-            f"winograd{self.outputs}_{tile.width}",
+            node.packing(Layout.WINOGRAD, tile, self.outputs),
             partial(winograd_spec.pack_weights, weights, spec, tile, node.group),
         )
         micro = stepped_micro_text(node.data.dtype, target, tile, met_of(tile, None, filters))
@@ -122,7 +123,9 @@ class WinogradBfloat16(ConvSchedule):
         spec = winograd_spec.WinogradSpec(bfloat16.OUTPUTS, request.epilogue, tile=tile, pairs=True)
         tile = winograd_spec.winograd_tile(spec, target)
         packed = request.workspace.add(
-            node.reads[1], f"winograd{spec.outputs}_{tile.width}pairs", partial(bfloat16.pack_weights, weights, tile, in_pairs)
+            node.reads[1],
+            node.packing(Layout.WINOGRAD_PAIRS, tile, spec.outputs),
+            partial(bfloat16.pack_weights, weights, tile, in_pairs),
         )
         micro = bfloat16.micro_text(target, tile, met_of(tile, None, len(weights)))
         return [_step(node, request, spec, packed, bfloat16.kernel_text(spec, target), micro)]
@@ -138,7 +141,7 @@ def _step(
 ) -> Step:
     target, dtype = request.target, node.data.dtype
     taps = request.workspace.add(
-        "", f"row_taps{winograd_spec.winograd_tile(spec, target).itemsize}", lambda: pointwise_kernel.row_taps(dtype, target)
+        "", Packing(Layout.TAPS, dtype=dtype, view="rows"), lambda: pointwise_kernel.row_taps(dtype, target)
     )
     # Blocks have sizes that follow from the number of threads.
     call = WinogradCall(
