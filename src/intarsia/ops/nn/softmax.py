@@ -45,8 +45,9 @@ Over = Callable[[Tensor, Sequence[int]], Tensor]
 
 def _trailing(over: Over) -> Callable[..., Tensor]:
     def definition(input: Tensor, *, axis: int = 1) -> Tensor:
-        axes = range(normal_axis(axis, input.rank) if axis != input.rank else input.rank, input.rank)
-        return over(input, axes) if axes else k.full(input.shape, 1.0, input.dtype)
+        if axis == input.rank:  # every element is a row
+            return k.reshape(over(k.reshape(input, (*input.shape, 1)), [input.rank]), input.shape)
+        return over(input, range(normal_axis(axis, input.rank), input.rank))
 
     return definition
 

@@ -281,7 +281,15 @@ WRONG_OF_NAN: Mapping[str, Callable[[Node, Graph], str]] = {
 
 _LOGARITHM = "the logarithm of 0, of negative numbers and of infinity is a finite number there, and that near 1 has few digits"
 
-WRONG_ON_ARM64: Mapping[str, Callable[[Node, Graph], str]] = dict.fromkeys(
-    ("Log", "Softplus", "ReduceLogSum", "ReduceLogSumExp"), lambda node, graph: _LOGARITHM
-)
+
+
+def _nearest(node: Node, graph: Graph) -> str:
+    nearest = node.attributes.get("mode", "nearest") in ("nearest", b"nearest")
+    return "another pixel is the nearest there, for sizes of the run and some scales" if nearest else ""
+
+
+WRONG_ON_ARM64: Mapping[str, Callable[[Node, Graph], str]] = {
+    **dict.fromkeys(("Log", "Softplus", "ReduceLogSum", "ReduceLogSumExp"), lambda node, graph: _LOGARITHM),
+    **dict.fromkeys(("Resize", "Upsample"), _nearest),
+}
 """As `WRONG`, for the plugin of ARM64 CPUs (openvino 2026.4.1: Log(inf) is 88.7, Log(-1) 177.4, Softplus(0) 0.69354)."""

@@ -21,6 +21,7 @@ def inspected_run(
     if taps is None and not engine.hooks:
         return None
     engine.check_open()
+    given = feed
     if run_options is not None:
         feed, _ = checked_feed(run_options, feed, engine.reader)
     model = engine.model
@@ -28,4 +29,4 @@ def inspected_run(
         return engine.inspection().run(feed, output_names, taps, run_options)
     except EPFail as error:
         engine.fall_back(error, model)
-        return None
+    return engine.run(output_names, given, run_options, timeout, framework, taps)  # no later path knows of taps
