@@ -465,6 +465,17 @@ class TestOptions:
         assert "no effect with TensorRT-RTX 1.7.1.116: trt_dla_core, trt_strict_type_constraints" in caplog.text
 
     @pytest.mark.parametrize(
+        ("library", "version", "told"), [("tensorrt", "10.9.0.34", True), ("tensorrt_rtx", "1.7.1.116", False)]
+    )
+    def test_graphs_of_launches_are_rtxs_alone(
+        self, imitated: Make, caplog: pytest.LogCaptureFixture, library: str, version: str, told: bool
+    ) -> None:
+        imitated(library, version=version)
+        with caplog.at_level(logging.WARNING, "intarsia.providers.tensorrt"):
+            session(trt_cuda_graph_enable=True)
+        assert ("trt_cuda_graph_enable" in caplog.text) == told
+
+    @pytest.mark.parametrize(
         ("given", "error", "match"),
         [
             ({"trt_dla_enable": True}, ort.NotImplemented, "'trt_dla_enable': the deep learning accelerators"),

@@ -65,7 +65,10 @@ class TensorrtExecutionProvider(VendorExecutionProvider):
         self.settings = self.options.settings()
         self._given_profiles = parse_profiles(self.settings.profiles, self.option_prefix)
         self._profiles: tuple[Profile, ...] = self._given_profiles
-        if ignored := without_effect(self.options):
+        ignored = without_effect(self.options)
+        if getattr(self.options, "trt_cuda_graph_enable", False) and not self.library.rtx:
+            ignored.append("trt_cuda_graph_enable")  # launches become graphs by TensorRT for RTX alone
+        if ignored:
             _logger.warning("%s: no effect with %s: %s", self.name, self.library.title, ", ".join(ignored))
         for path in self.settings.plugins:
             self._load_plugins(path)
