@@ -18,7 +18,12 @@ from intarsia.providers.cpu.first_tier.kernel_set import kernels
 
 def prebuilt(folder: Path) -> int:
     """What a process of its own makes there."""
-    program = f"from intarsia.cli.prebuild import prebuild; print(prebuild({str(folder)!r}))"
+    program = f"""
+from intarsia.cache import disk_cache
+disk_cache.PREBUILT = {str(folder)!r}  # that of this checkout is not read
+from intarsia.cli.prebuild import prebuild
+print(prebuild(disk_cache.PREBUILT))
+"""
     return int(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
 
 
