@@ -53,6 +53,36 @@ class TestRequests:
         with pytest.raises(InvalidArgument, match="expected a boolean"):
             convert(model, ConversionRequest("openvino", options={"half": "both"}))
 
+    @pytest.mark.parametrize("output", ["net.onnx", "net.bin", "folder", "folder.xml", "", "x"])
+    def test_names_that_the_files_cannot_have(self, model: Path, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("openvino", reason="needs openvino (extra: openvino)")
+        monkeypatch.chdir(model.parent)
+        for folder in ("folder", "folder.xml"):
+            Path(folder).mkdir()
+        before = model.read_bytes()
+        with pytest.raises(InvalidArgument, match="--output: "):
+            convert(model, ConversionRequest("openvino", Path(output)))
+        assert model.read_bytes() == before
+        assert sorted(p.name for p in model.parent.iterdir()) == ["folder", "folder.xml", "net.onnx"]
+
+    def test_weights_of_the_model_are_not_written_over(self, tmp_path: Path) -> None:
+        pytest.importorskip("openvino", reason="needs openvino (extra: openvino)")
+        text = "g (float[4] x) => (float[4] y) { y = Add(x, w) }"
+        proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.ones(4, np.float32), "w"))
+        path = tmp_path / "net.onnx"
+        onnx.save(proto, path, save_as_external_data=True, location="net.bin", size_threshold=0)
+        before = (tmp_path / "net.bin").read_bytes()
+        with pytest.raises(InvalidArgument, match="a file of the model itself"):
+            convert(path, ConversionRequest("openvino", tmp_path / "net.xml"))
+        assert (tmp_path / "net.bin").read_bytes() == before
+
+    def test_a_folder_that_cannot_be_written(self, model: Path) -> None:
+        pytest.importorskip("openvino", reason="needs openvino (extra: openvino)")
+        (model.parent / "file").write_text("")
+        with pytest.raises(Fail, match="cannot be written"):
+            convert(model, ConversionRequest("openvino", model.parent / "file" / "net.xml"))
+
     def test_every_target_says_what_it_is(self) -> None:
         import importlib
 

@@ -9,6 +9,7 @@ import sys
 import textwrap
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ import pytest
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 import intarsia as ort
+from intarsia.ep.program import RunContext
+from intarsia.model.background_compile import Underway, _OvertakenError
 from intarsia.model.single_program_model import DirectModel
 from intarsia.providers.cpu import CPUExecutionProvider
 
@@ -287,3 +290,35 @@ def test_the_interpreter_ends_while_it_is_compiled(tmp_path: Path) -> None:
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=600, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
+
+
+def test_what_the_first_tier_has_no_memory_for_waits_for_the_compiled_model() -> None:
+    text = "g (float[b, h, s, d] q) => (float[b, h, s, d] y) { y = Attention(q, q, q) }"
+    options = options_of(session__memory_limit_mib="4")
+    made = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 23]> {text}').SerializeToString()
+    session = ort.InferenceSession(made, options, providers=["CPUExecutionProvider"])
+    q = np.random.default_rng(1).standard_normal((1, 8, 400, 32)).astype(np.float32)  # scores alone take 5 MiB
+    (y,) = session.run(None, {"q": q})
+    (wanted,) = ort.InferenceSession(made, providers=["ReferenceExecutionProvider"]).run(None, {"q": q})
+    np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_trips_of_a_run_that_is_begun_again_count_once() -> None:
+    class Model:
+        inputs = outputs = ()
+
+        def __init__(self, overtaken: bool) -> None:
+            self.overtaken = overtaken
+
+        def run(self, inputs: Any, run: RunContext) -> list[Any]:
+            run.count_trips(70)
+            if self.overtaken:
+                raise _OvertakenError("the model is compiled")
+            return [run.trips_left]
+
+    made: Any = Model(overtaken=False)
+    stand_in: Any = Model(overtaken=True)
+    underway = Underway(stand_in, lambda: made, None, lambda _: True, lambda *_: None)
+    underway.start()
+    run = RunContext(flag=array("q", [0, 100]), trips=(100, "session.loop_trips"))
+    assert underway.run([], run) == [30]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from intarsia.conversion.targets import load_target
 from intarsia.ep.capability import Support
 from intarsia.ep.provider import ExecutionProvider
-from intarsia.errors import EPFail, Fail
+from intarsia.errors import EPFail, Fail, InvalidArgument
 from intarsia.graph.model import Graph, Node
 from intarsia.graph.save import save
 from intarsia.lazy_dataclass import dataclass
@@ -22,6 +22,7 @@ from intarsia.partition.decompose import decomposed
 from intarsia.partition.partition import Part, Partition, PartitionOptions, label, partition
 from intarsia.printable import visible_lines
 from intarsia.providers.options import parse_options
+from intarsia.providers.vendor.conversion import ConversionTarget
 
 
 class _Rest(ExecutionProvider):
@@ -144,16 +145,15 @@ def convert(model: str | os.PathLike[str], request: ConversionRequest) -> Conver
     split = _split(graph, target.surveyor())
     left = tuple(_left(split))
     output = request.output or Path(model).with_suffix(kind.suffix)
+    _check_output(output, kind)
+    sources = [Path(model), *(Path(model).parent / name for name in graph.metadata.external_files)]
     written: list[WrittenPart] = []
     if not left or request.parts:
         for part in split.parts:
             taken = not isinstance(part.provider, _Rest)
             path = _path(output, part, len(split.parts), kind.suffix if taken else ".onnx")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if taken:
-                _write(target, part.graph, path)
-            else:
-                save(part.graph, path)
+            _check_not_a_source(path, kind.beside if taken else (), sources)
+            _write(target if taken else None, part.graph, path)
             inputs, outputs = tuple(part.graph.input_names()), tuple(part.graph.output_names())
             written.append(WrittenPart(path, taken, len(part.nodes), inputs, outputs))
     return ConversionReport(kind.what, len(split.graph.nodes), tuple(written), left)
@@ -175,11 +175,33 @@ def _left(split: Partition) -> list[LeftNode]:
     ]
 
 
-def _write(target: Any, graph: Graph, path: Path) -> None:
+def _check_output(output: Path, kind: type[ConversionTarget]) -> None:
+    """Raises InvalidArgument where the target's files cannot have this name."""
+    if output.suffix != kind.suffix:
+        raise InvalidArgument(f"--output: {kind.what} is written as NAME{kind.suffix}; got {str(output)!r}")
+    if output.is_dir() and not kind.writes_folder:
+        raise InvalidArgument(f"--output: {str(output)!r} is a folder, and {kind.what} is a file: give another name")
+
+
+def _check_not_a_source(path: Path, beside: Sequence[str], sources: Sequence[Path]) -> None:
+    """Raises InvalidArgument where a file of the model would be written over."""
+    for written in (path, *(path.with_suffix(suffix) for suffix in beside)):
+        if written.exists() and any(source.exists() and written.samefile(source) for source in sources):
+            raise InvalidArgument(f"--output: {str(written)!r} is a file of the model itself: give another name")
+
+
+def _write(target: ConversionTarget | None, graph: Graph, path: Path) -> None:
+    """A part in the target's form, or as ONNX."""
     try:
-        target.write(graph, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if target is not None:
+            target.write(graph, path)
+        else:
+            save(graph, path)
     except EPFail as error:
         raise Fail(str(error)) from error
+    except OSError as error:
+        raise Fail(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def _path(output: Path, part: Part, count: int, suffix: str) -> Path:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from intarsia import progress
 from intarsia.ep.device import DeviceTensor
 from intarsia.ep.provider import BoundCall, RunContext
-from intarsia.errors import Fail, ModelLoadCanceled
+from intarsia.errors import Fail, ModelLoadCanceled, OutOfMemory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -143,10 +143,12 @@ class Underway:
     def _sooner(self, work: Callable[[CompiledModel, RunContext | None], list[Any]], run: RunContext | None) -> list[Any]:
         if not self._over.is_set():
             self._running.set()
+            left = run.trips_left if run is not None else 0
             try:
                 return work(self._standin, _Race(run, self._over))
-            except _OvertakenError:
-                pass
+            except (_OvertakenError, OutOfMemory):  # the compiled model may need less
+                if run is not None and run.trips is not None and run.flag is not None:
+                    run.flag[1] = left
             finally:
                 self._undisturbed.set()
         return work(self.finished(), run)

@@ -35,6 +35,7 @@ class CoreMLTarget(ConversionTarget):
 
     name: ClassVar[str] = "coreml"
     suffix: ClassVar[str] = ".mlpackage"
+    writes_folder: ClassVar[bool] = True
     what: ClassVar[str] = "a Core ML package"
     Options = CoreMLTargetOptions
 

@@ -46,6 +46,7 @@ class NnapiTarget(ConversionTarget):
 
     name: ClassVar[str] = "nnapi"
     suffix: ClassVar[str] = ".c"
+    beside: ClassVar[tuple[str, ...]] = (".weights",)
     what: ClassVar[str] = "C source for Android's NNAPI"
     Options = NnapiTargetOptions
 

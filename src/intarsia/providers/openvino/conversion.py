@@ -31,6 +31,7 @@ class OpenVINOTarget(ConversionTarget):
 
     name: ClassVar[str] = "openvino"
     suffix: ClassVar[str] = ".xml"
+    beside: ClassVar[tuple[str, ...]] = (".bin",)
     what: ClassVar[str] = "OpenVINO's intermediate representation"
     Options = OpenVINOTargetOptions
 
@@ -49,4 +50,5 @@ class OpenVINOTarget(ConversionTarget):
         model = read(graph, exact_nan=self.options.exact_nan)
         if why := mismatch(model, graph):
             raise Fail(f"openvino: {why}")
+        path.touch()  # which says in our words why it cannot be written
         openvino.save_model(model, path, compress_to_fp16=self.options.half)

@@ -22,6 +22,8 @@ class ConversionTarget:
     Attributes:
         name: as `--to` has it.
         suffix: of the file or folder that it writes.
+        beside: suffixes of files that it writes beside.
+        writes_folder: whether it is a folder.
         what: the form, in words.
         Options: a frozen dataclass of what `--option` may set, as a provider's.
     """
@@ -29,6 +31,8 @@ class ConversionTarget:
     name: ClassVar[str]
     suffix: ClassVar[str]
     what: ClassVar[str]
+    beside: ClassVar[tuple[str, ...]] = ()
+    writes_folder: ClassVar[bool] = False
     Options: ClassVar[type[Any]] = NoOptions
 
     def __init__(self, options: Any = None) -> None:

@@ -4,7 +4,7 @@ it."""
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,12 @@ pytest.importorskip("llvmlite", reason="its kernels are compiled with llvmlite")
 import intarsia as ort
 from intarsia.codegen.llvm.target import Target
 from intarsia.ep.node_program import NodeProgram
+from intarsia.graph.model import Node
 from intarsia.providers.cpu.first_tier import kernel_image, kernel_set, kernel_specs, program
+from intarsia.providers.cpu.first_tier.kernel_calls import KernelCalls
 from intarsia.providers.cpu.first_tier.program import FirstTierProvider
 from intarsia.providers.registry import register_execution_provider, unregister_execution_provider
+from intarsia.runtime.executor import get_pool
 from intarsia.testing.cases import cases, run_case
 
 NAME = "FirstTierAloneExecutionProvider"
@@ -330,3 +333,53 @@ def test_wide_pools_are_taken_apart() -> None:
         a = MaxPool<kernel_shape = [9, 1], pads = [4, 0, 4, 0]>(x)
         y = MaxPool<kernel_shape = [1, 9], pads = [0, 4, 0, 4]>(a) }"""
     compare(model_of(text), x=drawn(1, 20, 12, 13))
+
+
+def test_a_scale_of_zero_is_zero() -> None:
+    text = "g (float[b, h, s, d] q) => (float y) { y = Attention<scale = 0.0>(q, q, q) }"
+    q = drawn(1, 2, 5, 8)
+    np.testing.assert_allclose(compare(model_of(text), q=q), np.broadcast_to(q.mean(2, keepdims=True), q.shape), rtol=1e-5)
+
+
+def test_hidden_keys_may_be_anything() -> None:
+    """What a mask hides is not added to: infinity and NaN of a key that nobody sees stay unseen."""
+    text = """g (float[b, h, s, d] q, float[b, h, t, d] k, float[b, h, t, d] v, bool[s, t] m) => (float y) {
+        y = Attention(q, k, v, m) }"""
+    k, seen = drawn(1, 2, 4, 8, seed=2), np.ones((3, 4), np.bool_)
+    k[:, :, 1], k[:, :, 3], seen[:, [1, 3]] = np.inf, np.nan, False
+    y = compare(model_of(text), q=drawn(1, 2, 3, 8), k=k, v=drawn(1, 2, 4, 8, seed=3), m=seen)
+    assert np.isfinite(y).all()
+    text = """g (float[b, h, s, d] q, float[b, h, s, d] k, float[b, h, s, d] v) => (float y) {
+        y = Attention<is_causal = 1>(q, k, v) }"""
+    k = drawn(1, 2, 3, 8, seed=2)
+    k[:, :, 2] = np.nan
+    compare(model_of(text), q=drawn(1, 2, 3, 8), k=k, v=drawn(1, 2, 3, 8, seed=3))
+
+
+@pytest.mark.parametrize("view", [lambda x: x[::-1], lambda x: np.broadcast_to(x[:1], (6,)), lambda x: x[::2]])
+def test_views_of_one_axis(view: Callable[[np.ndarray], np.ndarray]) -> None:
+    """As operators of one's own may give them."""
+    calls = kernel_calls()
+    x = view(drawn(6))
+    for op, wanted in (("Exp", np.exp), ("Relu", lambda x: np.maximum(x, 0))):
+        node = Node(op, ["x"], ["y"], version=14)
+        fast = program.FUNCTIONS[op](node, {}, calls)
+        assert fast is not None
+        np.testing.assert_allclose(fast([x])[0], wanted(x), rtol=1e-6)
+
+
+def kernel_calls() -> KernelCalls:
+    addresses = kernel_image.load()
+    assert addresses is not None
+    return KernelCalls(addresses, get_pool(2), Target.host())
+
+
+def test_numpys_warnings_are_nobodys() -> None:
+    text = "g (float[n, c, l] x) => (float y, float z) { y = InstanceNormalization(x, s, b)  z = Div(x, x) }"
+    model = model_of(text, s=np.full(2, 3e38, np.float32), b=np.full(2, 3e38, np.float32))
+    session, x = session_of(model), np.zeros((1, 2, 9), np.float32)
+    x[0, 0, 0] = 1
+    with np.errstate(all="raise"):
+        y, z = session.run(None, {"x": x})
+    assert np.isinf(y).any()
+    assert np.isnan(z).any()

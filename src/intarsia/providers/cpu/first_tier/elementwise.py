@@ -9,7 +9,7 @@ import numpy as np
 
 from intarsia.graph.model import Node
 from intarsia.providers.cpu.first_tier import kernel_specs
-from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, is_float32, new
+from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, is_float32, lies_channels_last, like, new
 
 BINARY: Mapping[str, Callable[..., np.ndarray]] = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
 _FEW = 4096  # elements that one thread computes as soon
@@ -36,11 +36,9 @@ def unary(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -
 
 def _like(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`x` without gaps in memory, and an array that lies as it does."""
-    if not (x.flags.c_contiguous or np.moveaxis(x, 1, -1).flags.c_contiguous):
+    if not lies_channels_last(x):
         x = np.ascontiguousarray(x)
-    if x.flags.c_contiguous:
-        return x, new(x.shape)
-    return x, np.moveaxis(new((x.shape[0], *x.shape[2:], x.shape[1])), -1, 1)
+    return x, like(x, x.shape)
 
 
 def relu(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
@@ -91,15 +89,7 @@ def binary(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) 
         except ValueError:
             return None
         of_result = next((x for x in (a, b) if x.shape == shape), None)
-        y = _like_shape(of_result) if of_result is not None else new(shape)
-        with np.errstate(all="ignore"):
-            return [function(a, b, out=y)]
+        y = like(of_result, shape) if of_result is not None else new(shape)
+        return [function(a, b, out=y)]
 
     return run
-
-
-def _like_shape(x: np.ndarray) -> np.ndarray:
-    """An array that lies in memory as `x` does, where channels are last there."""
-    if x.ndim > 2 and not x.flags.c_contiguous and np.moveaxis(x, 1, -1).flags.c_contiguous:
-        return np.moveaxis(new((x.shape[0], *x.shape[2:], x.shape[1])), -1, 1)
-    return new(x.shape)

@@ -61,6 +61,18 @@ def new(shape: Sequence[int], dtype: np.dtype | type = np.float32) -> np.ndarray
     return np.empty(shape, dtype)
 
 
+def lies_channels_last(x: np.ndarray) -> bool:
+    """Whether [N, C, *spatial] lies in memory as [N, *spatial, C], and not as it says."""
+    return x.ndim > 2 and not x.flags.c_contiguous and bool(np.moveaxis(x, 1, -1).flags.c_contiguous)
+
+
+def like(x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """An array of another shape of as many axes that lies in memory as `x` does. Raises MemoryError as `new`."""
+    if lies_channels_last(x):
+        return np.moveaxis(new((shape[0], *shape[2:], shape[1]), x.dtype), -1, 1)
+    return new(shape, x.dtype)
+
+
 def aligned(nbytes: int) -> np.ndarray:
     """Bytes that begin at a multiple of a cache line: packed weights."""
     room = new((nbytes + ALIGNMENT,), np.uint8)

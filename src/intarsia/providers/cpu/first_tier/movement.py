@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.graph.model import Node
-from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, new
+from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, lies_channels_last, like, new
 
 
 def concat(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
@@ -27,11 +27,7 @@ def concat(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) 
         if len(rests) != 1:
             return None
         shape = (*first.shape[:at], sum(x.shape[at] for x in operands), *first.shape[at + 1 :])
-        last = first.ndim > 2 and all(not x.flags.c_contiguous and np.moveaxis(x, 1, -1).flags.c_contiguous for x in operands)
-        if last:
-            y = np.moveaxis(new((shape[0], *shape[2:], shape[1]), first.dtype), -1, 1)
-        else:
-            y = new(shape, first.dtype)
+        y = like(first, shape) if all(map(lies_channels_last, operands)) else new(shape, first.dtype)
         return [np.concatenate(operands, at, out=y)]
 
     return run

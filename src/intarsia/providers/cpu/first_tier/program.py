@@ -67,7 +67,8 @@ def _function(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCall
 
     def function(node: Node, operands: Sequence[Any]) -> Sequence[Any]:
         try:
-            found = fast(operands)
+            with np.errstate(all="ignore"):  # NaN and infinities are results, whatever the program has NumPy do
+                found = fast(operands)
         except MemoryError:
             found = None  # the reference says which node
         return found if found is not None else evaluate(node, operands)

@@ -16,7 +16,9 @@ from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, ad
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import matrix_args, scratch_nbytes
 
 _FLOAT = DType.FLOAT
-_TAKEN = frozenset(("scale", "is_causal", "q_num_heads", "kv_num_heads"))  # other attributes are the reference's
+# Attributes that are taken, and what others are where they say nothing; those that say more are the reference's.
+_TAKEN = frozenset(("scale", "is_causal", "q_num_heads", "kv_num_heads"))
+_NEUTRAL = {"softcap": 0.0, "qk_matmul_output_mode": 0, "left_window_size": -1, "right_window_size": -1}
 
 
 class _Heads(NamedTuple):
@@ -29,8 +31,9 @@ class _Heads(NamedTuple):
 
 def attention(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
     """Of Attention: queries, keys, values and a mask, one result."""
-    found = {name: value for name, value in node.attributes.items() if value}
-    plain = set(found) <= _TAKEN and not any(node.inputs[4:]) and not any(node.outputs[1:])
+    found = node.attributes
+    neutral = all(name in _TAKEN or _NEUTRAL.get(name) == value for name, value in found.items())
+    plain = neutral and not any(node.inputs[4:]) and not any(node.outputs[1:])
     if not plain or len(node.inputs) < 3:
         return None
     numbers = int(found.get("q_num_heads", 0)), int(found.get("kv_num_heads", 0))
@@ -42,8 +45,8 @@ def attention(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCall
         if heads is None:
             return None
         (batch, count, length, size), keys = heads.queries.shape, heads.keys.shape[2]
-        bias = _bias(operands[3] if len(operands) > 3 else None, causal, (batch, count, length, keys))
-        if bias is None:
+        mask = _mask(operands[3] if len(operands) > 3 else None, causal, (batch, count, length, keys))
+        if mask is None:
             return None
         factor = np.float32(1 / math.sqrt(size) if scale is None else scale)
         y = new((batch, length, count, heads.values.shape[3]) if q.ndim == 3 else (batch, count, length, heads.values.shape[3]))
@@ -51,11 +54,10 @@ def attention(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCall
         for i in range(batch):
             scores = new((count, length, keys))
             _product(calls, heads.queries[i] * factor, heads.keys[i].swapaxes(1, 2), scores, "columns")
-            if bias.ndim:
-                scores += bias[i]
+            blind = mask.apply(scores, i)
             calls("softmax False", [address(scores), address(scores), count * length, keys])
-            if bias.ndim:  # a row that sees no key gives zeros
-                scores[np.isnan(scores[..., 0]) & np.isneginf(bias[i]).all(-1)] = 0
+            if blind is not None:
+                scores[blind] = 0
             _product(calls, scores, heads.values[i], places[i], "rows")
         return [y.reshape(batch, length, -1) if q.ndim == 3 else y]
 
@@ -79,25 +81,41 @@ def _heads(q: Any, k: Any, v: Any, queries: int, keys: int) -> _Heads | None:
     return found if fits and q.shape[1] % k.shape[1] == 0 else None
 
 
-def _bias(mask: Any, causal: bool, shape: tuple[int, int, int, int]) -> np.ndarray | None:
-    """What is added to scores of this shape, with no axes where nothing is; None where the reference has to look."""
-    bias: np.ndarray = np.zeros((), np.float32)
+class _Mask(NamedTuple):
+    """What is added to scores, and which of them are hidden, both as [batch, heads, queries, keys]; None: nothing."""
+
+    bias: np.ndarray | None
+    hidden: np.ndarray | None
+
+    def apply(self, scores: np.ndarray, i: int) -> np.ndarray | None:
+        """Mask the scores of one batch; returns which rows see no key: they give zeros. None: all see one."""
+        if self.bias is None and self.hidden is None:
+            return None
+        if self.bias is not None:
+            scores += self.bias[i]
+        if self.hidden is not None:  # whatever they are: NaN and infinities too
+            scores[self.hidden[i]] = -np.inf
+        return np.asarray(np.isneginf(scores).all(-1))
+
+
+def _mask(mask: Any, causal: bool, shape: tuple[int, int, int, int]) -> _Mask | None:
+    """What hides scores of this shape; None where the reference has to look."""
+    bias: np.ndarray | None = None
+    hidden: np.ndarray | None = None
     if mask is not None:
         if not isinstance(mask, np.ndarray) or not 2 <= mask.ndim <= 4 or mask.shape[-1] != shape[3]:
             return None
         if mask.dtype == np.bool_:
-            bias = np.where(mask, np.float32(0), np.float32(-np.inf))
+            hidden = ~mask
         elif mask.dtype == np.float32:
             bias = mask
         else:
             return None
     if causal:
-        seen = np.tri(shape[2], shape[3], dtype=np.bool_)
-        bias = bias + np.where(seen, np.float32(0), np.float32(-np.inf))
-    if bias.ndim == 0:
-        return bias
+        later = ~np.tri(shape[2], shape[3], dtype=np.bool_)
+        hidden = later if hidden is None else hidden | later
     try:
-        return np.broadcast_to(bias, shape)
+        return _Mask(*(None if part is None else np.broadcast_to(part, shape) for part in (bias, hidden)))
     except ValueError:
         return None
 
