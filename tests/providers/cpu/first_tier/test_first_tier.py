@@ -151,13 +151,14 @@ def test_rows(rows: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("op", [*kernel_specs.UNARY, "Relu"])
-@pytest.mark.parametrize("shape", [(1,), (3, 1366), (4, 5, 6, 7)])
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1366), (4, 5, 6, 7)])
 def test_unary(op: str, shape: tuple[int, ...]) -> None:
-    sizes = ", ".join(f"d{i}" for i in range(len(shape)))
+    sizes = f"[{', '.join(f'd{i}' for i in range(len(shape)))}]" if shape else ""
     call = 'Gelu<approximate = "tanh">' if op == "GeluTanh" else op
-    x = 4 * drawn(*shape)
+    x = np.asarray(4 * drawn(*shape), np.float32)
     x.flat[: 3 * (x.size > 3)] = [np.inf, -np.inf, np.nan][: 3 * (x.size > 3)]
-    compare(model_of(f"g (float[{sizes}] x) => (float y) {{ y = {call}(x) }}"), x=x)
+    y = compare(model_of(f"g (float{sizes} x) => (float y) {{ y = {call}(x) }}"), x=x)
+    assert y.shape == shape
 
 
 @pytest.mark.parametrize(("a", "b"), [((3, 4), (4,)), ((2, 1, 5), (2, 3, 1)), ((1,), (6, 2)), ((2, 3, 4, 5), (1, 3, 1, 1))])

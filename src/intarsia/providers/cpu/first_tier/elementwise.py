@@ -37,7 +37,7 @@ def unary(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -
 def _like(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`x` without gaps in memory, and an array that lies as it does."""
     if not lies_channels_last(x):
-        x = np.ascontiguousarray(x)
+        x = np.asarray(x, order="C")  # `ascontiguousarray` makes an axis of none
     return x, like(x, x.shape)
 
 

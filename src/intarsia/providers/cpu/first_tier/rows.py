@@ -22,7 +22,7 @@ def softmax(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls)
 
     def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
         x = operands[0]
-        if not is_float32(x) or axis not in (-1, x.ndim - 1):
+        if not is_float32(x) or not x.ndim or axis not in (-1, x.ndim - 1):
             return None
         x = np.ascontiguousarray(x)
         y = new(x.shape)
