@@ -233,7 +233,8 @@ print(session.run(None, {"x": np.zeros((2, 3), np.float32)})[0].sum())
         command = [sys.executable, "-c", code, str(tmp_path / "m.onnx")]
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=True)
         assert done.stdout == "2.0\n"
-        assert done.stderr.count("is not used") == (turn > 0), done.stderr
+        # After the first turn every entry is odd; after a later one, whether a session reads an odd one follows from its name.
+        assert done.stderr.count("is not used") in ((0,), (1,), (0, 1), (0, 1))[turn], done.stderr
         for i, path in enumerate(sorted(path for path in home.rglob("*-*") if path.is_file() and not path.is_symlink())):
             if turn == 0 or i % 3 == turn - 1:
                 path.unlink()
