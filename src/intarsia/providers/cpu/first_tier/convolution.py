@@ -14,8 +14,9 @@ import numpy as np
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
+from intarsia.plan.array_address import address_of
 from intarsia.providers.cpu.first_tier import kernel_specs
-from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, aligned, claims, is_float32, new
+from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, aligned, claims, is_float32, new
 from intarsia.providers.cpu.first_tier.products import Product
 from intarsia.providers.cpu.kernels.common.microkernel import tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import packed_nbytes
@@ -90,7 +91,7 @@ def _packed_filters(weights: np.ndarray, group: int, calls: KernelCalls) -> np.n
     filters, count = len(weights), math.prod(weights.shape[1:])
     rows = np.ascontiguousarray(np.moveaxis(weights, 1, -1))
     packed = aligned(packed_nbytes(count, filters, tile))
-    calls("pack", [address(rows), address(packed), count, filters, count * 4])
+    calls("pack", [address_of(rows), address_of(packed), count, filters, count * 4])
     return packed
 
 
@@ -128,7 +129,7 @@ class _Convolution:
                 return None
             x = channels_last(operands[0])
             y = new((shape.batch, *shape.output, self.filters))
-            data = WindowOperands(address(x), address(y), address(packed), [Operand(address(self.bias))])
+            data = WindowOperands(address_of(x), address_of(y), address_of(packed), [Operand(address_of(self.bias))])
             self.calls(name, depthwise_kernel.depthwise_args(spec, self.calls.target, shape, data))
             return [np.moveaxis(y, -1, 1)]
 
@@ -148,11 +149,11 @@ class _Convolution:
             y = new((shape.batch, *shape.output, self.filters))
             shared = claims()
             data = WindowOperands(
-                address(x), address(y), address(packed),
-                [implicit_gemm.conv_operand("column", _FLOAT, address(self.bias), shape, target)],
+                address_of(x), address_of(y), address_of(packed),
+                [implicit_gemm.conv_operand("column", _FLOAT, address_of(self.bias), shape, target)],
                 micro=calls.addresses["micro"], taps=implicit_gemm.displacements(shape, _FLOAT, target),
             )  # fmt: skip
-            calls(name, implicit_gemm.conv_args(spec, target, shape, data, Threads(calls.threads, address(shared))))
+            calls(name, implicit_gemm.conv_args(spec, target, shape, data, Threads(calls.threads, address_of(shared))))
             return [np.moveaxis(y, -1, 1)]
 
         return run
@@ -196,7 +197,7 @@ def pool(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) ->
             return None
         source = channels_last(x)
         y = new((shape.batch, *shape.output, channels))
-        data = WindowOperands(address(source), address(y))
+        data = WindowOperands(address_of(source), address_of(y))
         calls(name, window_args(spec, calls.target, shape, data, count_include_pad=included))
         return [np.moveaxis(y, -1, 1)]
 
@@ -215,7 +216,7 @@ def global_pool(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCa
         batch, channels = x.shape[:2]
         y = new((batch, channels, *[1] * (x.ndim - 2)))
         sizes = (batch, math.prod(x.shape[2:]), channels)
-        calls(f"global {operation}", pooling_kernel.global_pool_args(spec, address(source), address(y), sizes))
+        calls(f"global {operation}", pooling_kernel.global_pool_args(spec, address_of(source), address_of(y), sizes))
         return [y]
 
     return run

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from intarsia.graph.model import Node
+from intarsia.plan.array_address import address_of
 from intarsia.providers.cpu.first_tier import kernel_specs
-from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, is_float32, lies_channels_last, like, new
+from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, is_float32, lies_channels_last, like, new
 
 BINARY: Mapping[str, Callable[..., np.ndarray]] = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
 _FEW = 4096  # elements that one thread computes as soon
@@ -28,7 +29,7 @@ def unary(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -
         if not is_float32(x):
             return None
         x, y = _like(x)
-        calls(name, kernel.arguments({0: address(x)}, address(y), {"n": x.size}), serial=x.size < _FEW)
+        calls(name, kernel.arguments({0: address_of(x)}, address_of(y), {"n": x.size}), serial=x.size < _FEW)
         return [y]
 
     return run

@@ -10,6 +10,7 @@ import numpy as np
 from intarsia.codegen.llvm.target import Target
 from intarsia.machine.resources import in_mib, memory_nbytes
 from intarsia.plan.argument_tables import Table
+from intarsia.plan.array_address import address_of
 from intarsia.plan.step import Argument
 from intarsia.primitives.interpreter import MOST_NBYTES
 from intarsia.runtime.executor import Pool
@@ -39,15 +40,11 @@ class KernelCalls:
         """Run a kernel on addresses, numbers and tables, which become arrays that live as long as the call."""
         tables = [argument.array for argument in arguments if isinstance(argument, Table)]
         places = iter(tables)
-        words = [address(next(places)) if isinstance(a, Table) else a for a in arguments]
+        words = [address_of(next(places)) if isinstance(a, Table) else a for a in arguments]
         block = np.array([self.addresses[name], 0, int(serial), 0, *words], np.int64)
-        start = address(block)
+        start = address_of(block)
         block[1] = start + 32
         self.pool.run(start, 1)
-
-
-def address(array: np.ndarray) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 def new(shape: Sequence[int], dtype: np.dtype | type = np.float32) -> np.ndarray:
@@ -76,7 +73,7 @@ def like(x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
 def aligned(nbytes: int) -> np.ndarray:
     """Bytes that begin at a multiple of a cache line: packed weights."""
     room = new((nbytes + ALIGNMENT,), np.uint8)
-    start = -address(room) % ALIGNMENT
+    start = -address_of(room) % ALIGNMENT
     return room[start : start + nbytes]
 
 

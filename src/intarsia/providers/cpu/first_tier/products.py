@@ -11,8 +11,9 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.plan.argument_tables import Spread, Table
+from intarsia.plan.array_address import address_of
 from intarsia.providers.cpu.first_tier import kernel_specs
-from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, aligned, claims, is_float32, new
+from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, aligned, claims, is_float32, new
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand, matrix_args, scratch_nbytes
 
 _FLOAT = DType.FLOAT
@@ -79,9 +80,9 @@ class Product:
         y = new((m, self.n))
         shared, scratch = claims(), aligned(self.scratch_nbytes)
         arguments = matrix_args(
-            self.spec, calls.target, micro=calls.addresses["micro"], a=address(a), b=address(self.b), c=address(y),
-            m=m, n=self.n, k=self.k, taps=Table((Spread(0, ()),)), claims=address(shared), threads=calls.threads,
-            operands=[Operand(address(bias))] if bias is not None else (), scratch=address(scratch),
+            self.spec, calls.target, micro=calls.addresses["micro"], a=address_of(a), b=address_of(self.b), c=address_of(y),
+            m=m, n=self.n, k=self.k, taps=Table((Spread(0, ()),)), claims=address_of(shared), threads=calls.threads,
+            operands=[Operand(address_of(bias))] if bias is not None else (), scratch=address_of(scratch),
         )  # fmt: skip
         calls(f"gemm {self.layout} {bias is not None}", arguments)
         return y

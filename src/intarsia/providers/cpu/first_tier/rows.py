@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from intarsia.graph.model import Node
+from intarsia.plan.array_address import address_of
 from intarsia.providers.cpu.first_tier import kernel_specs
-from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, is_float32, new
+from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, is_float32, new
 
 
 def softmax(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
@@ -26,7 +27,7 @@ def softmax(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls)
             return None
         x = np.ascontiguousarray(x)
         y = new(x.shape)
-        calls(name, [address(x), address(y), x.size // x.shape[-1], x.shape[-1]])
+        calls(name, [address_of(x), address_of(y), x.size // x.shape[-1], x.shape[-1]])
         return [y]
 
     return run
@@ -53,8 +54,8 @@ def normalisation(node: Node, constants: Mapping[str, np.ndarray], calls: Kernel
         x, scale, bias = (np.ascontiguousarray(a) for a in (x, scale, bias))
         y = new(x.shape)
         n = x.shape[-1]
-        places = {0: address(x), 1: address(scale), 2: address(bias), 3: address(epsilon)}
-        calls(kernel.name, kernel.arguments(places, address(y), {"m": math.prod(x.shape[:-1]), "n": n}))
+        places = {0: address_of(x), 1: address_of(scale), 2: address_of(bias), 3: address_of(epsilon)}
+        calls(kernel.name, kernel.arguments(places, address_of(y), {"m": math.prod(x.shape[:-1]), "n": n}))
         return [y]
 
     return run
@@ -73,8 +74,8 @@ def instance_normalisation(node: Node, constants: Mapping[str, np.ndarray], call
         y = new(x.shape)
         pixels = math.prod(x.shape[2:])
         one, zero = np.ones(pixels, np.float32), np.zeros(pixels, np.float32)
-        places = {0: address(x), 1: address(one), 2: address(zero), 3: address(epsilon)}
-        calls(kernel.name, kernel.arguments(places, address(y), {"m": math.prod(x.shape[:2]), "n": pixels}))
+        places = {0: address_of(x), 1: address_of(one), 2: address_of(zero), 3: address_of(epsilon)}
+        calls(kernel.name, kernel.arguments(places, address_of(y), {"m": math.prod(x.shape[:2]), "n": pixels}))
         channels = (-1, *[1] * (x.ndim - 2))
         y *= scale.reshape(channels)
         y += bias.reshape(channels)

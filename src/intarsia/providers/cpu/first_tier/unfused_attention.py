@@ -11,8 +11,9 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.plan.argument_tables import Spread, Table
+from intarsia.plan.array_address import address_of
 from intarsia.providers.cpu.first_tier import kernel_specs
-from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, address, aligned, claims, is_float32, new
+from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, aligned, claims, is_float32, new
 from intarsia.providers.cpu.kernels.matmul.gemm_kernel import matrix_args, scratch_nbytes
 
 _FLOAT = DType.FLOAT
@@ -55,7 +56,7 @@ def attention(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCall
             scores = new((count, length, keys))
             _product(calls, heads.queries[i] * factor, heads.keys[i].swapaxes(1, 2), scores, "columns")
             blind = mask.apply(scores, i)
-            calls("softmax False", [address(scores), address(scores), count * length, keys])
+            calls("softmax False", [address_of(scores), address_of(scores), count * length, keys])
             if blind is not None:
                 scores[blind] = 0
             _product(calls, scores, heads.values[i], places[i], "rows")
@@ -129,10 +130,10 @@ def _product(calls: KernelCalls, a: np.ndarray, b: np.ndarray, c: np.ndarray, la
     spec = kernel_specs.gemm_spec(layout, bias=False)
     scratch, shared = aligned(calls.threads * scratch_nbytes(spec, calls.target, k)), claims()
     arguments = matrix_args(
-        spec, calls.target, micro=calls.addresses["micro"], a=address(a), b=address(b), c=address(c), m=m, n=n, k=k,
+        spec, calls.target, micro=calls.addresses["micro"], a=address_of(a), b=address_of(b), c=address_of(c), m=m, n=n, k=k,
         lda=a.strides[1], ldb=b.strides[2] if layout == "columns" else b.strides[1], ldc=c.strides[1],
         batch=(groups, each), a_batch=(a.strides[0] * each, a.strides[0]), b_batch=(b.strides[0], 0),
-        c_batch=(c.strides[0] * each, c.strides[0]), scratch=address(scratch), taps=Table((Spread(0, ()),)),
-        claims=address(shared), threads=calls.threads,
+        c_batch=(c.strides[0] * each, c.strides[0]), scratch=address_of(scratch), taps=Table((Spread(0, ()),)),
+        claims=address_of(shared), threads=calls.threads,
     )  # fmt: skip
     calls(f"gemm {layout} False", arguments)
