@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 from pathlib import Path
 
@@ -32,6 +33,49 @@ def test_any_change_is_seen(package: Path, name: str) -> None:
     (package / name).write_text("x = 2\n")
     os.utime(package / name, ns=(1, 1))
     assert sorted(fingerprint._states(str(package))) != before
+
+
+@pytest.fixture
+def settled(package: Path) -> Path:
+    """The package as it was changed long ago, which is when a listing of it is noted; `_states` has noted it."""
+    for path in sorted(package.rglob("*"), reverse=True):
+        os.utime(path, ns=(10**18, 10**18))
+    os.utime(package, ns=(10**18, 10**18))
+    fingerprint._states(str(package))
+    return package
+
+
+def test_a_noted_listing_is_read_instead_of_the_folders(settled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = fingerprint._states(str(settled))
+    monkeypatch.setattr(fingerprint, "_listing", lambda root: pytest.fail("the folders were read"))
+    assert fingerprint._states(str(settled)) == first
+    (settled / "ops" / "shape.py").write_text("x = 20\n")  # in place: no folder changes
+    assert fingerprint._states(str(settled)) != first
+
+
+@pytest.mark.parametrize("name", ["new.py", "ops/new.py", "ops/deeper/new.py"])
+def test_a_new_file_is_seen_behind_a_noted_listing(settled: Path, name: str) -> None:
+    (settled / name).parent.mkdir(exist_ok=True)
+    (settled / name).write_text("")
+    assert str(settled / name) in {path for path, _, _ in fingerprint._states(str(settled))}
+
+
+def test_a_removed_file_is_seen_behind_a_noted_listing(settled: Path) -> None:
+    (settled / "ops" / "shape.py").unlink()
+    os.utime(settled / "ops", ns=(10**18, 10**18))  # as on a file system whose folders have no times
+    assert [path for path, _, _ in fingerprint._states(str(settled))] == [str(settled / "__init__.py")]
+
+
+def test_what_changed_just_now_is_not_noted(package: Path) -> None:
+    fingerprint._states(str(package))
+    assert not fingerprint.get_cache().has(f"sources-of-{fingerprint.content_key(str(package))}")
+
+
+@pytest.mark.parametrize("noted", [b"", b"no listing", marshal.dumps(3), marshal.dumps(([("", "")], []))])
+def test_what_is_no_listing_is_made_anew(settled: Path, noted: bytes) -> None:
+    expected = fingerprint._states(str(settled))
+    fingerprint.get_cache().put(f"sources-of-{fingerprint.content_key(str(settled))}", noted)
+    assert fingerprint._states(str(settled)) == expected
 
 
 def test_of_an_installed_package_the_list_of_its_files_says_it(package: Path) -> None:

@@ -6,11 +6,15 @@ import functools
 import marshal
 import os
 import sys
+import time
 
 import numpy as np
 
-from intarsia.cache.disk_cache import cached, content_key
+from intarsia.cache.disk_cache import cached, content_key, get_cache
 from intarsia.machine.amx_permission import refusal
+
+_SOURCES = (".py", ".txt")
+_SETTLED_NS = 2_000_000_000  # clocks of file systems tick more often than this
 
 
 def fingerprint() -> str:
@@ -42,7 +46,7 @@ def sources() -> str:
     def read() -> bytes:
         root = os.path.dirname(os.path.dirname(__file__))
         parts: list[str | bytes] = []
-        for path, _, _ in sorted(_states(root)):
+        for path, _, _ in _states(root):
             with open(path, "rb") as file:
                 parts += [os.path.relpath(path, root).replace(os.sep, "/"), file.read()]
         return content_key(*parts).encode()
@@ -67,7 +71,7 @@ def _surroundings(features: str) -> dict[str, str]:
 def _package() -> bytes:
     """What changes with any file of this package: of one that was installed, the list of its files that the installer wrote."""
     root = os.path.dirname(os.path.dirname(__file__))
-    return _installed(root) or marshal.dumps(sorted(_states(root)))
+    return _installed(root) or marshal.dumps(_states(root))
 
 
 def _installed(root: str) -> bytes:
@@ -84,28 +88,56 @@ def _installed(root: str) -> bytes:
     return marshal.dumps([(s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in status]) if status else b""
 
 
-def _states(folder: str) -> list[tuple[str, int, int]]:
-    """Path, size and time of change of the sources below a folder. Each start asks for them: by the folder's descriptor that
-    takes less time than by paths."""
-    found: list[tuple[str, int, int]] = []
-    by_folder = os.stat in os.supports_dir_fd
-    folders = [folder]
-    while folders:
-        path = folders.pop()
-        descriptor = os.open(path, os.O_RDONLY) if by_folder else None
-        try:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    name = entry.name
-                    if name.endswith(".py"):
-                        s = os.stat(name, dir_fd=descriptor) if by_folder else entry.stat()
-                        found.append((f"{path}/{name}", s.st_size, s.st_mtime_ns))
-                    elif "." not in name and name != "__pycache__" and entry.is_dir():
-                        folders.append(entry.path)
-        finally:
-            if descriptor is not None:
-                os.close(descriptor)
-    return found
+def _states(root: str) -> list[tuple[str, int, int]]:
+    """Path, size and time of change of each source below a folder, sorted by path. Each start of a checkout asks for them."""
+    cache, key = get_cache(), f"sources-of-{content_key(root)}"
+    if (noted := cache.get(key)) is not None and (found := _noted_states(root, noted)) is not None:
+        return found
+    folders, files = _listing(root)
+    if time.time_ns() - max(changed for _, changed in folders) > _SETTLED_NS:
+        cache.put(key, marshal.dumps((folders, files)))
+    return _states_of(root, files)
+
+
+def _noted_states(root: str, noted: bytes) -> list[tuple[str, int, int]] | None:
+    """By a listing of an earlier process, if its folders have not changed since: which takes half the time of a new one, for
+    a hundred folders."""
+    try:
+        folders, files = marshal.loads(noted)  # noqa: S302 # beside machine code: the cache is trusted
+        if any(os.stat(folder).st_mtime_ns != changed for folder, changed in folders):
+            return None
+        return _states_of(root, files)
+    except (OSError, ValueError, TypeError, EOFError):  # a file is gone; or it is no listing
+        return None
+
+
+def _listing(root: str) -> tuple[list[tuple[str, int]], list[str]]:
+    """All folders below one, each with its time of change, and the sources in them, by their paths from it."""
+    folders, files, left = list[tuple[str, int]](), list[str](), [root]
+    while left:
+        path = left.pop()
+        folders.append((path, os.stat(path).st_mtime_ns))  # before it is read: what comes meanwhile makes it another
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.name.endswith(_SOURCES):
+                    files.append(entry.path[len(root) + 1 :])
+                elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
+                    left.append(entry.path)
+    return folders, sorted(files)
+
+
+def _states_of(root: str, files: list[str]) -> list[tuple[str, int, int]]:
+    """By the folder's descriptor, where the system has that, files are found sooner than by paths."""
+    descriptor = os.open(root, os.O_RDONLY) if os.stat in os.supports_dir_fd else None
+    try:
+        found = []
+        for name in files:
+            s = os.stat(name, dir_fd=descriptor) if descriptor is not None else os.stat(f"{root}/{name}")
+            found.append((f"{root}/{name}", s.st_size, s.st_mtime_ns))
+        return found
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def _compiler() -> str:
