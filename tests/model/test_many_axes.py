@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia as ort
-from intarsia.errors import InvalidGraph, NodeFailed
+from intarsia.errors import InvalidGraph, InvalidModelError, NodeFailed
 from intarsia.graph import dims
 from intarsia.primitives.lang import MOST_AXES
 
@@ -120,3 +120,17 @@ def test_more_axes_than_arrays_have(op: str, known: bool, provider: str) -> None
     feeds = {"x": x} if known else {"x": x, **given}
     with pytest.raises((InvalidGraph, NodeFailed), match=rf"node 'N' \({op}\): " + TOO_MANY.format(count)):
         session(provider, node, feeds, "none", given if known else {}).run(None, feeds)
+
+
+@pytest.mark.parametrize("shapes", ["numbers", "none"])
+@pytest.mark.parametrize("operator", ["Abs", "Identity", "Shape"])
+def test_inputs_of_too_many_axes_are_refused(provider: str, operator: str, shapes: str) -> None:
+    x = np.ones([1] * (MOST_AXES + 1), np.float32)
+    with pytest.raises((InvalidGraph, NodeFailed), match=f"would have 33 axes; expected at most {MOST_AXES}"):
+        session(provider, helper.make_node(operator, ["x"], ["y"]), {"x": x}, shapes).run(None, {"x": x})
+
+
+def test_constants_of_too_many_axes_are_refused(provider: str) -> None:
+    node, x = helper.make_node("Reshape", ["x", "to"], ["y"]), np.ones(1, np.float32)
+    with pytest.raises(InvalidModelError, match="33 dimensions, at most 32"):
+        session(provider, node, {"x": x}, "numbers", {"to": np.ones([1] * 33, np.int64)})

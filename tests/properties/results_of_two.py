@@ -11,6 +11,8 @@ import onnx
 from damaged import fields_of_message
 from onnx import TensorProto, numpy_helper
 
+from intarsia import SparseTensor
+
 MODERATE = 1e4  # beyond, or below its inverse, float32 may overflow on one way to a result and not on another
 OF_SCALE = {2: 0.03, 4: 2e-3, 8: 2e-3}  # by bytes of an element: what rounding explains, of the largest element
 BYTES_OFF = 1  # integers of rounded floats may be neighbours
@@ -73,6 +75,8 @@ def difference(a: Any, b: Any, exact: bool) -> str:
         if a.keys() != b.keys():
             return f"keys {list(a)[:5]}, of the reference {list(b)[:5]}"
         return difference(list(a.values()), list(b.values()), exact)
+    if isinstance(a, SparseTensor) and isinstance(b, SparseTensor):
+        return difference(a.to_dense(), b.to_dense(), exact)
     if isinstance(a, (float, np.floating)) and isinstance(b, (float, np.floating)):
         return difference(np.array(a), np.array(b), exact)
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):

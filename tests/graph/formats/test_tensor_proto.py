@@ -137,7 +137,7 @@ FLOAT = TensorProto.FLOAT
         ({"data_type": FLOAT, "dims": [1 << 40, 1 << 40]}, "too large for any memory"),
         ({"data_type": FLOAT, "dims": [0, 1 << 62]}, "too large for any memory"),
         ({"data_type": FLOAT, "dims": [1 << 33]}, "has no data"),
-        ({"data_type": FLOAT, "dims": [1] * (MAX_RANK + 1), "raw_data": bytes(4)}, "65 dimensions, at most 64"),
+        ({"data_type": FLOAT, "dims": [1] * (MAX_RANK + 1), "raw_data": bytes(4)}, "33 dimensions, at most 32"),
         ({"data_type": 77, "dims": [1]}, "element type 77 is unknown"),
         ({"dims": [1]}, "element type 0 is unknown"),
         ({"data_type": FLOAT, "dims": [1], "segment": TensorProto.Segment(begin=0, end=1)}, "stored in segments"),

@@ -30,7 +30,7 @@ from intarsia.graph.leniency import overlook
 from intarsia.graph.model import Constant, SparseTensor
 from intarsia.printable import get_logger
 
-MAX_RANK = 64  # NumPy's limit
+MAX_RANK = 32  # of any tensor (decision 0137)
 MAX_DENSIFIED_NBYTES = 1 << 31  # a sparse tensor is a few bytes in the file, whatever its dense size
 
 _logger = get_logger(__name__)

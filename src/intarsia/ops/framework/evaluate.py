@@ -185,8 +185,8 @@ class _Traced:
 
     def _traced(self, inputs: Sequence[np.ndarray]) -> Recipe | None:
         """None where something is wrong with the inputs, or other than usual: `evaluate_record` finds what."""
-        operands = [k.input(i, DType.of(x.dtype), x.shape) for i, x in enumerate(inputs)]
         try:
+            operands = [k.input(i, DType.of(x.dtype), x.shape) for i, x in enumerate(inputs)]
             if not self.typed:
                 check_given(self.record, self.node, inputs)
             roots = [r for r in trace(self.record, self.node, operands, {}) if isinstance(r, k.Tensor)]
