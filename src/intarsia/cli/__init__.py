@@ -1,7 +1,7 @@
 """The command line: `intarsia` and `python -m intarsia`.
 
 Exit codes: 0 done; 1 the model, a provider or a run failed; 2 the command was not understood; 3 the extra `cli` is missing;
-130 Ctrl-C.
+4 `convert` left nodes that its target has no form for; 130 Ctrl-C.
 """
 
 from __future__ import annotations

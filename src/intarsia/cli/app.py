@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import warnings
@@ -15,15 +16,15 @@ from rich.markup import escape
 from intarsia.cli import bench, cache, check, convert, debug, doctor, dump, explain, profile, providers, run
 from intarsia.cli.feeds import FeedOptions, parse_dims
 from intarsia.cli.interrupt import interruptible
-from intarsia.cli.show import errors
+from intarsia.cli.show import errors, print_json
 from intarsia.errors import IntarsiaError, InvalidArgument
 from intarsia.providers.fallback import ProviderWarning
 
-FAILED, MISUSED = 1, 2
+FAILED, MISUSED, INCOMPLETE = 1, 2, 4
 
 EPILOG = (
     "Exit codes: 0 done; 1 the model, a provider or a run failed; 2 the command was not understood; "
-    "3 the extra 'cli' is missing; 130 Ctrl-C."
+    "3 the extra 'cli' is missing; 4 nodes were not converted; 130 Ctrl-C. With --json, errors are JSON on standard output."
 )
 
 app = typer.Typer(
@@ -57,6 +58,12 @@ Inputs = Annotated[
     ),
 ]
 Dims = Annotated[list[str] | None, typer.Option("--dim", "-d", help="Size of a symbolic dimension, e.g. batch=2. Default: 1.")]
+FixedDims = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim", "-d", help="Size of a symbolic dimension, e.g. batch=2. Others vary, where the form has sizes that vary."
+    ),
+]
 
 
 def _register_operators(sources: list[str] | None) -> list[str] | None:
@@ -333,14 +340,17 @@ def convert_model(
     option: Annotated[
         list[str] | None, typer.Option("--option", help="KEY=VALUE of the target, e.g. half=1; may be repeated.")
     ] = None,
-    dim: Dims = None,
+    dim: FixedDims = None,
     parts: Annotated[
         bool, typer.Option("--parts", help="Where not every node can be translated, write parts, the rest as ONNX.")
     ] = False,
     operators: Operators = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Write a model in a vendor's form, and say what was translated, what not, and why; exit code 1 where something was not.
+    """Write a model in a vendor's form, and say what was translated, what not, and why.
+
+    Exit codes: 0 the whole model was written in that form; 1 it failed and nothing was written; 2 the command was not
+    understood; 4 some nodes have no place in that form: with --parts the parts were written, else nothing was.
 
     Examples:
 
@@ -349,7 +359,7 @@ def convert_model(
     `intarsia convert net.onnx --to coreml -d batch=1 --option half=1 --parts`
     """
     if not convert.convert_model(model, to, output, option or [], parse_dims(dim or []), parts, as_json):
-        raise typer.Exit(FAILED)
+        raise typer.Exit(INCOMPLETE)
 
 
 def _names(given: list[str] | None) -> list[str]:
@@ -397,22 +407,37 @@ def run_command(arguments: Sequence[str] | None) -> int:
 
     Returns the exit code.
     """
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    as_json = "--json" in given
     try:
         with interruptible(), warnings.catch_warnings():
             warnings.simplefilter("always", ProviderWarning)
             warnings.showwarning = _warned(warnings.showwarning)
-            result: Any = app(args=None if arguments is None else list(arguments), prog_name="intarsia", standalone_mode=True)
+            result: Any = app(args=given, prog_name="intarsia", standalone_mode=not as_json)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else FAILED if stop.code else 0
     except IntarsiaError as error:
-        return _fail(str(error), MISUSED if isinstance(error, InvalidArgument) else FAILED)
+        return _fail(error, str(error), MISUSED if isinstance(error, InvalidArgument) else FAILED, as_json)
     except OSError as error:
         if error.filename is None:
             raise
-        return _fail(f"cannot open {str(error.filename)!r}: {error.strerror}", FAILED)
+        return _fail(error, f"cannot open {str(error.filename)!r}: {error.strerror}", FAILED, as_json)
+    except Exception as error:
+        if not _is_usage_error(error):
+            raise
+        return _fail(error, error.format_message(), MISUSED, as_json)  # type: ignore[attr-defined] # as asked above
     return int(result or 0)
 
 
-def _fail(message: str, code: int) -> int:
-    errors.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+def _is_usage_error(error: Exception) -> bool:
+    """Whether it is typer's own error of a command line; which module its class is in differs between its versions."""
+    return any(kind.__name__ == "UsageError" for kind in type(error).__mro__)
+
+
+def _fail(error: Exception, message: str, code: int, as_json: bool) -> int:
+    """Say what went wrong: to people on the error stream, to programs on the stream where they expect JSON."""
+    if as_json:
+        print_json(json.dumps({"error": {"type": type(error).__name__, "message": message, "exit_code": code}}, indent=1))
+    else:
+        errors.print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
     return code

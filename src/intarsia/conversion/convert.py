@@ -9,20 +9,22 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from intarsia.conversion.staged_files import staged_files
 from intarsia.conversion.targets import load_target
 from intarsia.ep.capability import Support
 from intarsia.ep.provider import ExecutionProvider
 from intarsia.errors import EPFail, Fail, InvalidArgument
+from intarsia.graph.formats.atomic_write import not_written
 from intarsia.graph.model import Graph, Node
 from intarsia.graph.save import save
 from intarsia.lazy_dataclass import dataclass
-from intarsia.model.load_and_optimize import load_model, optimised
+from intarsia.model.load_and_optimize import load_model, optimised, with_sizes
 from intarsia.options.session_options import SessionOptions
 from intarsia.partition.decompose import decomposed
 from intarsia.partition.partition import Part, Partition, PartitionOptions, label, partition
 from intarsia.printable import visible_lines
 from intarsia.providers.options import parse_options
-from intarsia.providers.vendor.conversion import ConversionTarget
+from intarsia.providers.vendor.conversion import ConversionTarget, open_sizes
 
 
 class _Rest(ExecutionProvider):
@@ -117,7 +119,7 @@ class ConversionRequest:
         to: name of a target.
         output: the file or folder to write; with parts, their names are made of it.
         options: of the target, by name.
-        sizes: of symbolic dimensions, by name.
+        sizes: of symbolic dimensions, by name; of those without one by input and axis ("x:0").
         parts: where nodes are left, write each part as a file of its own, those of them as ONNX, instead of nothing.
     """
 
@@ -129,34 +131,52 @@ class ConversionRequest:
 
 
 def convert(model: str | os.PathLike[str], request: ConversionRequest) -> ConversionReport:
-    """Convert a model; nothing is written where nodes are left and parts are not wanted.
+    """Convert a model; nothing is written where nodes are left and parts are not wanted, or where any part fails.
 
     Raises:
-        UnknownOption, InvalidArgument: a target or option that does not exist, or a value of another type.
+        UnknownOption, InvalidArgument: a target or option that does not exist, or a value of another type; a name that the
+            files cannot have; sizes that vary and that the target has as numbers.
         EPFail: packages that the target needs are not here.
         Fail: a part of translatable nodes cannot be written as a whole; says why.
+        NotWritten: the files cannot be written.
     """
     kind = load_target(request.to)
     target = kind(parse_options(kind, request.options))
-    options = SessionOptions()
-    for name, size in request.sizes.items():
-        options.add_free_dimension_override_by_name(name, size)
-    graph = optimised(load_model(os.fspath(model), options), options, frozenset())
-    split = _split(graph, target.surveyor())
-    left = tuple(_left(split))
     output = request.output or Path(model).with_suffix(kind.suffix)
     _check_output(output, kind)
-    sources = [Path(model), *(Path(model).parent / name for name in graph.metadata.external_files)]
+    graph = _loaded(model, request.sizes)
+    target.check_sizes(graph)
+    split = _split(graph, target.surveyor())
+    left = tuple(_left(split))
     written: list[WrittenPart] = []
     if not left or request.parts:
-        for part in split.parts:
-            taken = not isinstance(part.provider, _Rest)
-            path = _path(output, part, len(split.parts), kind.suffix if taken else ".onnx")
-            _check_not_a_source(path, kind.beside if taken else (), sources)
-            _write(target if taken else None, part.graph, path)
-            inputs, outputs = tuple(part.graph.input_names()), tuple(part.graph.output_names())
-            written.append(WrittenPart(path, taken, len(part.nodes), inputs, outputs))
+        written = [_planned(part, _path(output, part, len(split.parts), kind.suffix)) for part in split.parts]
+        sources = [Path(model), *(Path(model).parent / name for name in graph.metadata.external_files)]
+        for row in written:
+            _check_not_a_source(row.path, kind.beside if row.translated else (), sources)
+        with staged_files(output.parent) as folder:
+            for part, row in zip(split.parts, written, strict=True):
+                _write(target if row.translated else None, part.graph, folder, row.path)
     return ConversionReport(kind.what, len(split.graph.nodes), tuple(written), left)
+
+
+def _loaded(model: str | os.PathLike[str], sizes: Mapping[str, int]) -> Graph:
+    """The optimised model, with these sizes of symbolic dimensions; one without a name is INPUT:AXIS."""
+    options = SessionOptions()
+    graph = load_model(os.fspath(model), options)
+    if sizes:
+        symbols = {name: symbol for symbol, name in open_sizes(graph).items()}
+        graph = with_sizes(graph, {symbols.get(name, name): size for name, size in sizes.items()})
+    return optimised(graph, options, frozenset())
+
+
+def _planned(part: Part, path: Path) -> WrittenPart:
+    inputs, outputs = tuple(part.graph.input_names()), tuple(part.graph.output_names())
+    return WrittenPart(path, _is_taken(part), len(part.nodes), inputs, outputs)
+
+
+def _is_taken(part: Part) -> bool:
+    return not isinstance(part.provider, _Rest)
 
 
 def _split(graph: Graph, surveyor: ExecutionProvider) -> Partition:
@@ -190,19 +210,20 @@ def _check_not_a_source(path: Path, beside: Sequence[str], sources: Sequence[Pat
             raise InvalidArgument(f"--output: {str(written)!r} is a file of the model itself: give another name")
 
 
-def _write(target: ConversionTarget | None, graph: Graph, path: Path) -> None:
-    """A part in the target's form, or as ONNX."""
+def _write(target: ConversionTarget | None, graph: Graph, folder: Path, path: Path) -> None:
+    """A part in the target's form, or as ONNX, in a folder, under the name that it is to have at `path`."""
+    place = folder / path.name
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         if target is not None:
-            target.write(graph, path)
+            target.write(graph, place)
         else:
-            save(graph, path)
+            save(graph, place)
     except EPFail as error:
         raise Fail(str(error)) from error
     except OSError as error:
-        raise Fail(f"{path} cannot be written: {error.strerror or error}") from error
+        raise not_written(path, error) from error
 
 
 def _path(output: Path, part: Part, count: int, suffix: str) -> Path:
-    return output if count == 1 else output.with_name(f"{output.stem}-{part.index}{suffix}")
+    kind = suffix if _is_taken(part) else ".onnx"
+    return output if count == 1 else output.with_name(f"{output.stem}-{part.index}{kind}")

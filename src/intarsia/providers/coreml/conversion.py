@@ -29,6 +29,9 @@ class CoreMLTargetOptions:
     half: bool = False
     profile: str = ""
 
+    def __post_init__(self) -> None:
+        ShapeProfile.parse(self.profile, "--option profile")
+
 
 class CoreMLTarget(ConversionTarget):
     """An ML program of the operations of iOS 17. Features have the model's names as far as Core ML takes them."""
@@ -43,8 +46,11 @@ class CoreMLTarget(ConversionTarget):
     def missing(cls) -> str:
         return converter.missing_converter()
 
+    def profile(self) -> ShapeProfile:
+        return ShapeProfile.parse(self.options.profile, "--option profile")
+
     def surveyor(self) -> ExecutionProvider:
-        return Surveyor("Core ML", self._translator(), FUSED)
+        return Surveyor("Core ML", self._translator(), FUSED, self.profile().sizes)
 
     def write(self, graph: Graph, path: Path) -> None:
         translator = self._translator()
@@ -55,5 +61,4 @@ class CoreMLTarget(ConversionTarget):
             raise Fail(f"coremltools cannot write the package: {type(error).__name__}: {error}") from error
 
     def _translator(self) -> CoreMLTranslator:
-        profile = ShapeProfile.parse(self.options.profile, "--option profile")
-        return CoreMLTranslator(HalfPrecision() if self.options.half else None, profile=profile)
+        return CoreMLTranslator(HalfPrecision() if self.options.half else None, profile=self.profile())

@@ -33,6 +33,7 @@ class OpenVINOTarget(ConversionTarget):
     suffix: ClassVar[str] = ".xml"
     beside: ClassVar[tuple[str, ...]] = (".bin",)
     what: ClassVar[str] = "OpenVINO's intermediate representation"
+    open_sizes: ClassVar[bool] = True
     Options = OpenVINOTargetOptions
 
     @classmethod
@@ -50,5 +51,7 @@ class OpenVINOTarget(ConversionTarget):
         model = read(graph, exact_nan=self.options.exact_nan)
         if why := mismatch(model, graph):
             raise Fail(f"openvino: {why}")
-        path.touch()  # which says in our words why it cannot be written
-        openvino.save_model(model, path, compress_to_fp16=self.options.half)
+        try:
+            openvino.save_model(model, path, compress_to_fp16=self.options.half)
+        except RuntimeError as error:  # of no other kind where the disk is full
+            raise Fail(f"openvino cannot write {path.name!r}: {error}") from error

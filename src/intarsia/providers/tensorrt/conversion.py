@@ -46,6 +46,10 @@ class TensorrtTargetOptions:
     profile: str = ""
     workspace: Nbytes = NO_LIMIT
 
+    def __post_init__(self) -> None:
+        chips_of(self.chips, "--option chips")
+        ShapeProfile.parse(self.profile, "--option profile")
+
 
 class TensorrtSurveyor(Surveyor):
     """Says what the parser takes."""
@@ -71,11 +75,14 @@ class TensorrtTarget(ConversionTarget):
     def library(self) -> Library:
         return library.opened(RTX)
 
+    def profile(self) -> ShapeProfile:
+        return ShapeProfile.parse(self.options.profile, "--option profile")
+
     def surveyor(self) -> ExecutionProvider:
-        return TensorrtSurveyor("TensorRT", self._translator(), TAKEN_WHOLE)
+        return TensorrtSurveyor("TensorRT", self._translator(), TAKEN_WHOLE, self.profile().sizes)
 
     def write(self, graph: Graph, path: Path) -> None:
-        profile = ShapeProfile.parse(self.options.profile, "--option profile")
+        profile = self.profile()
         part = translated(graph, self._translator(), profile)
         path.write_bytes(self.engine_of(part, profile))
 
