@@ -203,3 +203,32 @@ def test_processes_that_write_the_same_entries(tmp_path: Path) -> None:
     cache = DiskCache(tmp_path)
     assert cache.verify() == []
     assert len(files(tmp_path)) == len(cache.entries()) == 5
+
+
+def test_objects(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path)
+    assert cache.load("absent") is None
+    value = {"shape": (2, None), "weights": np.arange(3)}
+    assert cache.store("key-1", value)
+    assert cache.load("key-1")["shape"] == (2, None)
+    np.testing.assert_array_equal(DiskCache(tmp_path).load("key-1")["weights"], np.arange(3))
+    assert not DiskCache(None).store("key-1", value)
+    assert DiskCache(None).load("key-1") is None
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"cintarsia.warm\nSignature\n.", "ModuleNotFoundError: No module named 'intarsia.warm'"),  # as files lay once
+        (b"cintarsia.graph.model\nNoSuchClass\n.", "AttributeError"),
+        (b"", "EOFError"),
+        (b"no pickle", "UnpicklingError"),
+    ],
+)
+def test_an_object_of_another_layout(tmp_path: Path, data: bytes, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    cache = DiskCache(tmp_path)
+    cache.put("key-1", data)
+    assert cache.load("key-1") is None
+    assert why in caplog.text
+    assert "another version of Intarsia: it is removed and will be made anew" in caplog.text
+    assert not cache.has("key-1")

@@ -17,6 +17,8 @@ import pytest
 
 import intarsia as ort
 from intarsia.cache import weight_store
+from intarsia.cache.disk_cache import get_cache
+from intarsia.cache.fingerprint import surroundings
 from intarsia.model.single_program_model import DirectModel
 
 pytest.importorskip("llvmlite", reason="programs are compiled with llvmlite")
@@ -121,7 +123,7 @@ NEEDED_OF = {
     "": "errors lazy_dataclass log printable progress run_status",
     "cache": "disk_cache fingerprint weight_store",
     "codegen": "cores",
-    "codegen.llvm": "executable_memory linked_image target",
+    "codegen.llvm": "cached_image executable_memory linked_image target",
     "device": "memory",
     "ep": "arena capability device program provider",
     "graph": "dims dtypes model",
@@ -316,6 +318,41 @@ def test_damaged_entries_are_made_anew(model_file: Path, tmp_path: Path) -> None
         path.chmod(0o600)
         path.write_bytes(path.read_bytes()[:-5])
     check(ort.InferenceSession(model_file))
+
+
+OLD_LAYOUT = b"cintarsia.warm\nSignature\n."  # a pickle of a class by the name of a module that is gone
+
+
+def test_an_entry_of_the_old_layout_is_made_anew_and_the_log_says_so(
+    model_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An entry's key has the hash of all sources, so that a session never asks for one of another layout; this one has the
+    key of today's."""
+    ort.InferenceSession(model_file)
+    (entry,) = (e for e in get_cache().entries() if e.key.startswith("start-"))
+    get_cache().put(entry.key, OLD_LAYOUT)
+    session = ort.InferenceSession(model_file)
+    assert not is_warm(session)
+    check(session)
+    assert f"{entry.key} cannot be read (ModuleNotFoundError: No module named 'intarsia.warm')" in caplog.text
+    assert is_warm(ort.InferenceSession(model_file))
+
+
+def test_what_other_sources_made_is_not_asked_for(
+    model_file: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ort.InferenceSession(model_file)
+    for entry in get_cache().entries():
+        if entry.key.startswith("start-"):
+            get_cache().put(entry.key, OLD_LAYOUT)
+    known = surroundings()
+    monkeypatch.setattr("intarsia.model.warm_start.surroundings", lambda: {**known, "Intarsia's files": "moved"})
+    with caplog.at_level("DEBUG", "intarsia.cache"):
+        session = ort.InferenceSession(model_file)
+    assert not is_warm(session)
+    check(session)
+    assert "since it was kept, Intarsia's files changed" in caplog.text
+    assert "cannot be read" not in caplog.text
 
 
 def test_what_is_not_kept_says_why(

@@ -30,7 +30,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from intarsia.errors import InvalidArgument
 from intarsia.lazy_dataclass import dataclass
@@ -187,6 +187,34 @@ class DiskCache:
         """The payload stored under `key`, or None. A damaged entry is removed and counts as absent."""
         found = self._own(key)
         return self.behind.get(key) if found is None and self.behind is not None else found
+
+    def load(self, key: str) -> Any:
+        """The object stored under `key`, or None. One that cannot be read, since its classes are not where they were, is
+        removed with a warning, and counts as absent."""
+        data = self.get(key)
+        if data is None:
+            return None
+        import pickle
+
+        try:
+            return pickle.loads(data)  # noqa: S301 # entries hold machine code: their folder is trusted
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 # whatever classes of another layout raise
+            logger.warning(
+                "the cache entry %s cannot be read (%s: %s), as of another version of Intarsia: it is removed and will be made "
+                "anew", self._path(key), type(error).__name__, error,
+            )  # fmt: skip
+            self._remove(self._path(key))
+            return None
+
+    def store(self, key: str, value: Any) -> bool:
+        """Store an object for `load`; False as in `put`."""
+        if not self._writable:
+            return False
+        import pickle
+
+        return self.put(key, pickle.dumps(value, 5))
 
     def _own(self, key: str) -> bytes | None:
         if self._folder is None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import sys
 import threading
 import time
@@ -129,11 +128,11 @@ class WarmStart:
         if live is not None:
             self._files = files
             return live
-        head = self._cache.get(f"start-{key}")
+        head = self._cache.load(f"start-{key}")
         if head is None:
             self._explain_miss()
             return None
-        signature, program_head, layout = pickle.loads(head)  # noqa: S301 # it comes with machine code
+        signature, program_head, layout = head
         block = weight_store.block(self._cache, layout)
         if block is None:
             logger.debug("no warm start: some of the model's weights are not in the cache any more")
@@ -152,9 +151,9 @@ class WarmStart:
         return f"{self._cache.place}\n{key}"
 
     def _explain_miss(self) -> None:
-        last = self._cache.get(f"seen-{content_key(self._model or '')}") if logger.isEnabledFor(logging.DEBUG) else None
-        if last is not None:
-            before: dict[str, str] = pickle.loads(last)  # noqa: S301 # our own
+        seen = f"seen-{content_key(self._model or '')}"
+        before: dict[str, str] | None = self._cache.load(seen) if logger.isEnabledFor(logging.DEBUG) else None
+        if before is not None:
             changed = [name for name, part in self._parts.items() if before.get(name) != part]
             why = f"since it was kept, {', '.join(changed)} changed" if changed else "the entry was removed, or was damaged"
             logger.debug("no warm start: %s", why)
@@ -220,8 +219,8 @@ class WarmStart:
             return
         layout = weight_store.keep(self._cache, kept.parts, kept.scattered_nbytes)
         if layout is not None:
-            self._cache.put(f"start-{key}", pickle.dumps((signature, kept.head, layout), 5))
-            self._cache.put(f"seen-{content_key(model)}", pickle.dumps(self._parts, 5))
+            self._cache.store(f"start-{key}", (signature, kept.head, layout))
+            self._cache.store(f"seen-{content_key(model)}", self._parts)
 
     def _settled(self, location: str) -> bool:
         """Whether a weight file did not change from some time before the session began."""

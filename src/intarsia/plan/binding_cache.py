@@ -59,8 +59,8 @@ class Kept:
 
     def find(self, env: Mapping[str, int], threads: int, form: tuple[object, ...]) -> Binding | None:
         """The binding for these sizes; None where none was kept. `form`: what bindings depend on besides."""
-        found = get_cache().get(self._name(env, threads, form))
-        return None if found is None else pickle.loads(found)  # noqa: S301 # it lies beside machine code
+        found: Binding | None = get_cache().load(self._name(env, threads, form))
+        return found
 
     def keep(self, bound: BoundSegment, env: Mapping[str, int], threads: int, form: tuple[object, ...]) -> None:
         """Keep a binding that was made exactly, if it is data alone."""
@@ -76,12 +76,12 @@ class Kept:
             {i: (*sliced, *bound.sliced_as(i)) for i, sliced in bound.sliced.items()}, words, bound.whole,
             bound.sized_nbytes,
         )  # fmt: skip
-        get_cache().put(self._name(env, threads, form), pickle.dumps(made, 5))
+        get_cache().store(self._name(env, threads, form), made)
 
     def find_frame(self, number: int, threads: int, form: tuple[object, ...]) -> KeptFrame | None:
         """A frame; segments whose kernels are chosen by size have several."""
-        found = get_cache().get(self._frame_name(number, threads, form))
-        return None if found is None else pickle.loads(found)  # noqa: S301 # it lies beside machine code
+        found: KeptFrame | None = get_cache().load(self._frame_name(number, threads, form))
+        return found
 
     def keep_frame(self, number: int, threads: int, form: tuple[object, ...], frame: Frame) -> None:
         """Keep a frame as it is now, if it is data alone."""

@@ -57,14 +57,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from intarsia.cache.disk_cache import get_cache
-from intarsia.cache.fingerprint import fingerprint
-from intarsia.codegen.llvm import linked_image
+from intarsia.codegen.llvm.cached_image import CachedImage
 from intarsia.errors import InvalidArgument
 from intarsia.lazy_dataclass import dataclass
 from intarsia.machine import fork_safety
@@ -75,6 +73,7 @@ from intarsia.runtime.threads import PoolSettings, available_cores
 
 if TYPE_CHECKING:
     from intarsia.codegen.llvm.jit import KernelText
+    from intarsia.codegen.llvm.target import Target
 
 logger = get_logger("intarsia")
 
@@ -388,7 +387,7 @@ def _default_threads(affinity: int) -> int:
 
 @functools.cache
 def _native() -> _Native:
-    entry = _entry()
+    entry = _IMAGE.addresses()["executor"]
     functions = (ctypes.c_void_p * len(word.FUNCTIONS))()
     int64, pointer = ctypes.c_int64, ctypes.c_void_p
     ctypes.CFUNCTYPE(None, pointer, int64, int64)(entry)(ctypes.addressof(functions), 0, 1)
@@ -449,41 +448,20 @@ def raise_kept() -> NoReturn:
     raise AssertionError("PyErr_Restore set no exception")
 
 
-def _entry() -> int:
-    """The address of the native code: from the cache as it was linked, else from LLVM."""
-    cache, key = get_cache(), _entry_key()
-    linked = cache.get(key)
-    addresses = linked_image.load(linked) if linked is not None else None
-    if addresses:
-        return next(iter(addresses.values()))
-    from intarsia.codegen.llvm.jit import get_engine
-    from intarsia.codegen.llvm.link_objects import link
-    from intarsia.codegen.llvm.target import Target
+def _texts(target: Target) -> Mapping[str, KernelText]:
     from intarsia.runtime.spmd_text import executor_text
 
-    target = Target.host()
-    kernel = executor_text(target)
-    engine = get_engine(target)
-    address = engine.load([kernel])[kernel.symbol]
-    objects = engine.objects([kernel])
-    linked = link(objects, [kernel.symbol]) if objects is not None else None
-    if linked is not None:
-        cache.put(key, linked)
-    return address
+    return {"executor": executor_text(target)}
 
 
-def _entry_key() -> str:
-    return f"executor-{fingerprint()}"
+_IMAGE = CachedImage("executor", _texts)
 
 
 def missing_text() -> KernelText | None:
     """The native code's text where neither this process nor the cache has its machine code: to be compiled beside others."""
-    if _native.cache_info().currsize or get_cache().has(_entry_key()):
+    if _native.cache_info().currsize or _IMAGE.is_made():
         return None
-    from intarsia.codegen.llvm.target import Target
-    from intarsia.runtime.spmd_text import executor_text
-
-    return executor_text(Target.host())
+    return _IMAGE.texts()["executor"]
 
 
 @functools.cache

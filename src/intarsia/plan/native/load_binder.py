@@ -1,37 +1,35 @@
 """The native code that binds sizes (`plan.native.bind_kernel`), loaded into this process.
 
-It is compiled when a program meets other sizes for the first time on a machine, and kept in the cache from then on.
+It is compiled when a program meets other sizes for the first time on a machine, and cached from then on.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from intarsia.cache.disk_cache import get_cache
-from intarsia.cache.fingerprint import fingerprint
-from intarsia.codegen.llvm import linked_image
+from intarsia.codegen.llvm.cached_image import CachedImage
 from intarsia.errors import EPFail
+
+if TYPE_CHECKING:
+    from intarsia.codegen.llvm.jit import KernelText
+    from intarsia.codegen.llvm.target import Target
 
 
 @functools.cache
 def address() -> int:
     """The function's address; 0 where it cannot be had."""
-    cache, key = get_cache(), f"binder-{fingerprint()}"
-    linked = cache.get(key)
-    found = linked_image.load(linked) if linked is not None else None
-    if not found:
-        from intarsia.codegen.llvm.jit import get_engine
-        from intarsia.codegen.llvm.link_objects import link
-        from intarsia.codegen.llvm.target import Target
-        from intarsia.plan.native.bind_kernel import bind_text
+    try:
+        return IMAGE.addresses()["bind"]
+    except EPFail:
+        return 0
 
-        try:
-            engine, kernel = get_engine(Target.host()), bind_text(Target.host())
-            found = engine.load([kernel])
-        except EPFail:
-            return 0
-        objects = engine.objects([kernel])
-        linked = link(objects, [kernel.symbol]) if objects is not None else None
-        if linked is not None:
-            cache.put(key, linked)
-    return next(iter(found.values()))
+
+def _texts(target: Target) -> Mapping[str, KernelText]:
+    from intarsia.plan.native.bind_kernel import bind_text
+
+    return {"bind": bind_text(target)}
+
+
+IMAGE = CachedImage("binder", _texts)

@@ -7,7 +7,6 @@ text: it is a weight, which the plan names.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -77,17 +76,15 @@ class PlanStore:
 
     def load(self, key: str) -> KeptPlan | None:
         """The plan; None where it has to be made, with the reason in the log."""
-        data = None if self.obstacle else get_cache().get(key)
-        if data is None:
+        found: KeptPlan | None = None if self.obstacle else get_cache().load(key)
+        if found is None:
             why = self.obstacle or "no plan is kept for these nodes, sizes, numbers and this version"
             _logger.debug("launches are planned anew: %s", why)
-            return None
-        found: KeptPlan = pickle.loads(data)  # noqa: S301 # the user's own cache
         return found
 
     def keep(self, key: str, plan: KeptPlan) -> None:
         if not self.obstacle:
-            get_cache().put(key, pickle.dumps(plan, 5))
+            get_cache().store(key, plan)
 
 
 def _language(dialect: Dialect) -> tuple[Any, ...]:
