@@ -81,12 +81,16 @@ if TYPE_CHECKING:
     from intarsia.options.ep_devices import OrtHardwareDevice as OrtHardwareDevice
     from intarsia.options.ep_devices import get_ep_devices as get_ep_devices
     from intarsia.options.ep_devices import get_hardware_devices as get_hardware_devices
-    from intarsia.options.ep_devices import register_execution_provider_library as register_execution_provider_library
-    from intarsia.options.ep_devices import unregister_execution_provider_library as unregister_execution_provider_library
     from intarsia.options.session_options import RunOptions as RunOptions
     from intarsia.options.session_options import SessionOptions as SessionOptions
     from intarsia.providers.fallback import ProviderWarning as ProviderWarning
     from intarsia.providers.fallback import set_provider_fallback as set_provider_fallback
+    from intarsia.providers.provider_libraries import (
+        register_execution_provider_library as register_execution_provider_library,
+    )
+    from intarsia.providers.provider_libraries import (
+        unregister_execution_provider_library as unregister_execution_provider_library,
+    )
     from intarsia.providers.registry import get_all_providers as get_all_providers
     from intarsia.providers.registry import get_available_providers as get_available_providers
     from intarsia.providers.registry import register_execution_provider as register_execution_provider
@@ -152,10 +156,7 @@ _NAMES: dict[str, str] = {
         "OrtDeviceMemoryType OrtDeviceVendorId OrtExecutionProviderDevicePolicy OrtHardwareDeviceType "
         "OrtMemType OrtMemoryInfoDeviceType OrtSparseFormat"
     ),
-    "options.ep_devices": (
-        "OrtEpDevice OrtHardwareDevice get_ep_devices get_hardware_devices "
-        "register_execution_provider_library unregister_execution_provider_library"
-    ),
+    "options.ep_devices": "OrtEpDevice OrtHardwareDevice get_ep_devices get_hardware_devices",
     "errors": (
         "DeviceLost DeviceReset EPFail EngineError ExternalDataError Fail IntarsiaError InvalidArgument "
         "InvalidGraph InvalidModelError InvalidProtobuf InvalidSignature ModelLoadCanceled ModelLoaded "
@@ -184,6 +185,7 @@ _NAMES: dict[str, str] = {
         "cuda_version disable_telemetry_events enable_telemetry_events get_build_info has_collective_ops "
         "package_name preload_dlls print_debug_info set_global_thread_pool_sizes set_seed version"
     ),
+    "providers.provider_libraries": "register_execution_provider_library unregister_execution_provider_library",
     "providers.fallback": "ProviderWarning set_provider_fallback",
     "providers.registry": "get_all_providers get_available_providers register_execution_provider unregister_execution_provider",
     "session.session_reports": "OrtEpAssignedNode OrtEpAssignedSubgraph",

@@ -23,7 +23,7 @@ class {name}ExecutionProvider(ReferenceExecutionProvider):
 
     @classmethod
     def devices(cls):
-        return [Device("{kind}", 0, True, "nvidia", "an accelerator")]
+        return [Device("{kind}", 0, {host}, "nvidia", "an accelerator")]
 """
 
 
@@ -181,9 +181,9 @@ class TestLibrariesAndPolicies:
     def library(self, tmp_path: Path):
         registered: list[str] = []
 
-        def register(name: str, kind: str) -> None:
+        def register(name: str, kind: str, *, host: bool = True) -> None:
             path = tmp_path / f"{name}.py"
-            path.write_text(PROVIDER.format(name=name, kind=kind))
+            path.write_text(PROVIDER.format(name=name, kind=kind, host=host))
             ort.register_execution_provider_library(name, path)
             registered.append(name)
 
@@ -201,14 +201,23 @@ class TestLibrariesAndPolicies:
             0x10DE,
         )
         assert device.device.metadata["Description"] == "an accelerator"
-        memory = device.memory_info(ort.OrtDeviceMemoryType.DEFAULT)
-        assert memory is not None
-        assert memory.device_type is ort.OrtMemoryInfoDeviceType.GPU
+        assert device.memory_info(ort.OrtDeviceMemoryType.DEFAULT) is None  # it works in the host's
         options = ort.SessionOptions()
         options.add_provider_for_devices([device], {})
         assert make_session(options=options, providers=None).get_providers()[0] == "FastExecutionProvider"
         with pytest.raises(Fail, match="already registered"):
             library("Fast", "gpu")
+
+    def test_memory_of_a_device(self, library) -> None:
+        library("Far", "gpu", host=False)
+        (device,) = [d for d in ort.get_ep_devices() if d.ep_name == "FarExecutionProvider"]
+        memory = device.memory_info(ort.OrtDeviceMemoryType.DEFAULT)
+        assert memory is not None
+        assert memory.device_type is ort.OrtMemoryInfoDeviceType.GPU
+        assert (memory.name, memory.device_vendor_id, memory.device_id) == ("FarExecutionProvider", 0x10DE, 0)
+        assert device.memory_info(ort.OrtDeviceMemoryType.HOST_ACCESSIBLE) is None
+        with pytest.raises(EPFail, match="this provider has no streams that a program can hold"):
+            device.create_sync_stream()
 
     @pytest.mark.parametrize(
         ("policy", "first"),
@@ -243,12 +252,17 @@ class TestLibrariesAndPolicies:
         ((names, *others),) = seen  # type: ignore[misc]
         assert names[:2] == ["FrugalExecutionProvider", "FastExecutionProvider"]
         assert names[-1] == "CPUExecutionProvider"
-        assert others == [{}, {}, 8]
+        expected = {"producer_name", "producer_version", "domain", "model_version", "doc_string", "graph_name"}
+        assert set(others[0]) >= expected | {"graph_description"}
+        assert others[1:] == [{}, 8]
         options.set_provider_selection_policy_delegate(lambda *_: 1 / 0)
         with pytest.raises(Fail, match="the provider selection delegate failed: ZeroDivisionError"):
             make_session(options=options, providers=None)
         options.set_provider_selection_policy_delegate(lambda *_: ["CPUExecutionProvider"])
-        with pytest.raises(Fail, match="expected at most 8 of the devices it was given"):
+        with pytest.raises(Fail, match="expected one to 8 of the devices it was given"):
+            make_session(options=options, providers=None)
+        options.set_provider_selection_policy_delegate(lambda *_: [])
+        with pytest.raises(Fail, match=r"returned \[\]; expected one to 8 of the devices"):
             make_session(options=options, providers=None)
         with pytest.raises(WrongType, match="delegate: expected a function, got 3"):
             options.set_provider_selection_policy_delegate(3)  # type: ignore[arg-type]
@@ -261,7 +275,7 @@ class TestLibrariesAndPolicies:
             ("binary.so", "\x7fELF", "libraries for onnxruntime's C interface cannot be loaded"),
             ("empty.py", "", "it defines no subclass of ExecutionProvider"),
             ("broken.py", "1 / 0", "ZeroDivisionError"),
-            ("cpu.py", PROVIDER.format(name="CPU", kind="cpu"), "is registered already"),
+            ("cpu.py", PROVIDER.format(name="CPU", kind="cpu", host=True), "is registered already"),
         ):
             path = tmp_path / name
             if text is not None:

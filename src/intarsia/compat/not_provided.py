@@ -20,7 +20,7 @@ LEFT_OUT: dict[str, str] = {
 
 METHODS_LEFT_OUT: dict[str, str] = {
     "SparseTensor.to_cuda": "sparse tensors stay in host memory",
-    "OrtEpDevice.create_sync_stream": "no provider here gives out its streams",
+    "OrtEpDevice.create_sync_stream": "Intarsia's own providers give out no streams; plugins may",
 }
 """Methods that exist and raise a typed error -> why."""
 

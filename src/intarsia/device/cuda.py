@@ -18,6 +18,7 @@ from intarsia.device import forking, nvrtc
 from intarsia.device.cuda_libraries import CudaLibraries, LibraryOptions
 from intarsia.device.driver import Answer, Driver
 from intarsia.device.gpu import no_such_device
+from intarsia.device.hardware.vendors import NVIDIA
 from intarsia.device.opened import OpenDevices
 from intarsia.device.streams import Setup, StreamDevice
 from intarsia.ep.device import Device
@@ -36,6 +37,7 @@ def driver() -> Any:
     return driver
 
 
+_ADDRESS_NBYTES = 32
 # Of machine code, be it that it is too new.
 _REFUSED = ("CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION")
 
@@ -64,7 +66,15 @@ def count() -> int:
 def described(index: int) -> Device:
     handle = _checked(driver().cuDeviceGet(index), f"device {index} could not be opened")
     name = _checked(driver().cuDeviceGetName(128, handle), "a device's name could not be read")
-    return Device("cuda", index, vendor="NVIDIA", description=name.split(b"\0")[0].decode())
+    return Device(
+        "cuda", index, vendor="NVIDIA", description=name.split(b"\0")[0].decode(), vendor_id=NVIDIA, pci_bus_id=_address(handle)
+    )
+
+
+def _address(handle: Any) -> str:
+    """Where a device is on the PCI bus ("0000:01:00.0"); "" where the driver does not say."""
+    error, text = driver().cuDeviceGetPCIBusId(_ADDRESS_NBYTES, handle)
+    return "" if int(error) else str(text.split(b"\0")[0].decode()).lower()
 
 
 def devices() -> list[Device]:

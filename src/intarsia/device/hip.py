@@ -12,6 +12,7 @@ from intarsia.codegen.clike import Hip, Limits
 from intarsia.device import forking, hiprtc, rocm_libraries
 from intarsia.device.driver import Answer, Driver
 from intarsia.device.gpu import no_such_device
+from intarsia.device.hardware.vendors import AMD
 from intarsia.device.opened import OpenDevices
 from intarsia.device.streams import Setup, StreamDevice
 from intarsia.ep.device import Device
@@ -19,7 +20,7 @@ from intarsia.errors import EPFail
 
 _NON_BLOCKING, _NO_TIMING = 1, 2
 _NO_DEVICE = 100
-_NAME_NBYTES, _PROPERTIES_NBYTES = 256, 8192
+_NAME_NBYTES, _PROPERTIES_NBYTES, _ADDRESS_NBYTES = 256, 8192, 32
 _ARCHITECTURE = re.compile(rb"gfx[0-9a-f]{3,4}(?::[a-z]+[+-])*\0")
 
 
@@ -60,7 +61,15 @@ def count() -> int:
 def described(index: int) -> Device:
     name = ctypes.create_string_buffer(_NAME_NBYTES)
     _checked(runtime().hipDeviceGetName(name, _NAME_NBYTES, index), "a device's name could not be read")
-    return Device("rocm", index, vendor="AMD", description=name.value.decode(errors="replace"))
+    title = name.value.decode(errors="replace")
+    return Device("rocm", index, vendor="AMD", description=title, vendor_id=AMD, pci_bus_id=_address(index))
+
+
+def _address(index: int) -> str:
+    """Where a device is on the PCI bus ("0000:03:00.0"); "" where the runtime does not say."""
+    text = ctypes.create_string_buffer(_ADDRESS_NBYTES)
+    error = runtime().hipDeviceGetPCIBusId(text, _ADDRESS_NBYTES, index)
+    return "" if error else text.value.decode(errors="replace").lower()
 
 
 def devices() -> list[Device]:

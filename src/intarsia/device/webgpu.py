@@ -81,7 +81,9 @@ def missing(backend: str = "") -> str:
 def described(index: int, adapter: Any) -> Device:
     info = adapter.info
     name, software = f"{info['device']} ({info['backend_type']})", info["adapter_type"] == "CPU"
-    return Device("webgpu", index, vendor=info["vendor"] or "", description=name, software=software)
+    vendor, model = (int(info.get(key) or 0) for key in ("vendor_id", "device_id"))
+    title = info["vendor"] or ""
+    return Device("webgpu", index, vendor=title, description=name, software=software, vendor_id=vendor, device_id=model)
 
 
 _opened: OpenDevices[tuple[str, int, int], WebGpu] = OpenDevices("webgpu", "WebGPU", lambda device: not device.answers())

@@ -27,6 +27,9 @@ class Device:
         vendor: maker of the hardware, where known.
         description: the device's full name, for people.
         software: whether the host's processor does the work of a device that has memory of its own: for tests, not for speed.
+        vendor_id: the maker's PCI number, where a driver tells it; else 0.
+        device_id: the maker's PCI number of this model, where a driver tells it; else 0.
+        pci_bus_id: where it is on the PCI bus, as "0000:01:00.0", where a driver tells it.
     """
 
     kind: str
@@ -35,6 +38,9 @@ class Device:
     vendor: str = ""
     description: str = ""
     software: bool = False
+    vendor_id: int = 0
+    device_id: int = 0
+    pci_bus_id: str = ""
 
     def shares_memory_with(self, other: Device) -> bool:
         """Whether a program of `other` can read this device's tensors as they are."""

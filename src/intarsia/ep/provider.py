@@ -18,6 +18,7 @@ import numpy as np
 from intarsia.ep.arena import Arena
 from intarsia.ep.capability import ComputeCapability, Kernel, KernelEntry, KernelLookup, KernelRegistry, Support
 from intarsia.ep.device import HOST, Allocator, DataTransfer, Device, DeviceTensor, HostAllocator
+from intarsia.ep.hardware import EpDevice, EpMemory, HardwareDevice
 from intarsia.ep.program import BoundCall, NodeReport, Program, RunContext
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node
@@ -37,7 +38,10 @@ __all__ = [
     "DataTransfer",
     "Device",
     "DeviceTensor",
+    "EpDevice",
+    "EpMemory",
     "ExecutionProvider",
+    "HardwareDevice",
     "HostAllocator",
     "Kernel",
     "KernelEntry",
@@ -122,8 +126,9 @@ class ExecutionProvider:
     | must | `supports`, `compile` | a session is made |
     | may | `unavailable`, `missing_for`, `device`, `get_capability`, `reads_on_host`, `get_kernel_registry`, \
 `get_data_transfer`, `get_allocator` | a session is made; transfers: in runs |
-    | lifetime | `devices`, `emulated`, `library_version`, `warm_up`, `on_partitioned`, `share`, `save`, `restore`, \
-`compatibility_info`, `check_compatibility`, `release_graphs` | devices are listed; a model is compiled, saved, loaded |
+    | lifetime | `devices`, `ep_devices`, `emulated`, `library_version`, `warm_up`, `on_partitioned`, `share`, `save`, \
+`restore`, `compatibility_info`, `check_compatibility`, `release_graphs` \
+| devices are listed; a model is compiled, saved, loaded |
 
     `supports` and `compile` have a default where `get_kernel_registry` gives kernels. A session calls all of these in the
     thread that makes it, and `get_data_transfer` in all threads that run it; sessions that were given one instance may call
@@ -261,6 +266,12 @@ class ExecutionProvider:
     def devices(cls) -> list[Device]:
         """The devices of this machine that this provider can use; the host by default."""
         return [HOST]
+
+    @classmethod
+    def ep_devices(cls) -> list[EpDevice] | None:
+        """What `get_ep_devices` lists of this provider: it on each piece of hardware, with its memories; None: made of
+        `devices()`, each on the hardware at its address or of its model."""
+        return None
 
     @classmethod
     def emulated(cls) -> bool:

@@ -319,9 +319,9 @@ def _fitting(component: Component, provider: str, reasons: list[str]) -> dict[st
             if missing:
                 reasons.append(f"{provider} does not work on this machine: {missing}")
                 return {}
-            from intarsia.options.ep_devices import _devices_of
+            from intarsia.options.ep_devices import devices_of
 
-            devices = _devices_of(kind)
+            devices = devices_of(kind)
         why, scores_here = _score(body, devices)
         if why:
             reasons.append(f"variant {variant!r} {why}")

@@ -240,7 +240,7 @@ class SessionOptions(Settings):
         added = list(self.__dict__["_providers"])
         if added or self.__dict__["_selection"] is None:
             return added
-        from intarsia.options.ep_devices import selected
+        from intarsia.options.provider_selection import selected
 
         return selected(self.__dict__["_selection"], metadata)
 

@@ -161,7 +161,7 @@ class SessionBuilder:
         """
         options, source = self.options, self.source
         if not providers and options.has_providers():
-            metadata = source.graph().metadata.properties if options.has_selection() else {}
+            metadata = model_metadata(source.graph()) if options.has_selection() else {}
             providers, provider_options = options.providers_for(metadata), None
         auto: Choice | None = None
         if providers in ("auto", ["auto"], ("auto",)):
@@ -357,6 +357,17 @@ def trips_of(options: SessionOptions) -> tuple[int, str] | None:
     if most < 0:
         raise InvalidArgument(f"configuration entry {key!r}: expected a number of trips, or 0 for no limit; got {most}")
     return (most, key) if most else None
+
+
+def model_metadata(graph: Graph) -> dict[str, str]:
+    """What a provider selection delegate is told of a model: its fields by onnxruntime's names, and its own entries."""
+    found = graph.metadata
+    fields = {
+        "producer_name": found.producer_name, "producer_version": found.producer_version, "domain": found.domain,
+        "model_version": str(found.model_version), "doc_string": found.doc, "graph_name": graph.name,
+        "graph_description": found.graph_doc,
+    }  # fmt: skip
+    return {**fields, **found.properties}
 
 
 def limited_making(options: SessionOptions, check: Callable[[], None]) -> Callable[[], None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from intarsia.ep.arena import FIRST_NBYTES, MOST_EXTENSION_NBYTES, STRATEGIES, Arena
@@ -353,11 +353,17 @@ def _arena(mem_info: OrtMemoryInfo, config: OrtArenaCfg | None) -> Arena:
 
 
 class OrtSyncStream:
-    """A device's queue of work. Host memory has none, and no provider of this version gives one out."""
+    """A device's queue of work, from `OrtEpDevice.create_sync_stream`. It is given back with the last reference to it.
 
-    def __init__(self) -> None:
-        raise EPFail("no provider here has streams that a program can hold; runs return when their results are complete")
+    Raises:
+        EPFail: the provider gives out no streams.
+    """
+
+    def __init__(self, create: Callable[[], Any] | None = None) -> None:
+        if create is None:
+            raise EPFail("this provider has no streams that a program can hold; runs return when their results are complete")
+        self._stream = create()
 
     def get_handle(self) -> int:
-        """Raises EPFail: no provider gives out its streams."""
-        raise EPFail("no provider here has streams that a program can hold")
+        """The queue's address, as the device's own interface knows it."""
+        return int(self._stream.handle)

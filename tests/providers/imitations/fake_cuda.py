@@ -94,6 +94,9 @@ class FakeCuda(Machine):
     def cuDeviceGetName(self, size: int, device: int) -> tuple[Any, ...]:
         return self._answer("cuDeviceGetName", b"Imagined GPU".ljust(size, b"\0"))
 
+    def cuDeviceGetPCIBusId(self, size: int, device: int) -> tuple[Any, ...]:
+        return self._answer("cuDeviceGetPCIBusId", f"0000:{device + 10:02X}:00.0".encode().ljust(size, b"\0"))
+
     def cuDeviceGetAttribute(self, attribute: CUdevice_attribute, device: int) -> tuple[Any, ...]:
         values = {CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y: 65535,
                   CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR: 233472,

@@ -64,6 +64,10 @@ class FakeHip(Machine):
         name.value = b"Imagined Instinct"
         return self._error("hipDeviceGetName")
 
+    def hipDeviceGetPCIBusId(self, text: Any, size: int, device: int) -> int:
+        text.value = f"0000:{device + 3:02X}:00.0".encode()
+        return self._error("hipDeviceGetPCIBusId")
+
     def hipGetDevicePropertiesR0600(self, properties: Any, device: int) -> int:
         raw = b"gfx000 in a name".ljust(1160, b"\0") + self.architecture + b"\0"
         ctypes.memmove(properties, raw, len(raw))

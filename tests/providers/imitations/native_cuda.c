@@ -57,6 +57,11 @@ CUresult CUDAAPI cuDeviceGetName(char* name, int length, CUdevice device) {
   strcpy(name, "Native stand-in");
   return CUDA_SUCCESS;
 }
+CUresult CUDAAPI cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
+  CHECK(device == 0 && length > 12);
+  strcpy(text, "0000:0A:00.0");
+  return CUDA_SUCCESS;
+}
 CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   CHECK(device == 0);
   switch (attribute) {
@@ -284,7 +289,7 @@ CUresult CUDAAPI cuGetProcAddress(const char* symbol, void** function, int versi
                                   CUdriverProcAddressQueryResult* status) {
   const struct { const char* name; void* function; } known[] = {
     NAMED(cuInit), NAMED(cuDriverGetVersion), NAMED(cuDeviceGetCount), NAMED(cuDeviceGet), NAMED(cuDeviceGetName),
-    NAMED(cuDeviceGetAttribute), {"cuDevicePrimaryCtxRetain", (void*)cuDevicePrimaryCtxRetain},
+    NAMED(cuDeviceGetAttribute), NAMED(cuDeviceGetPCIBusId), {"cuDevicePrimaryCtxRetain", (void*)cuDevicePrimaryCtxRetain},
     {"cuCtxPushCurrent", (void*)cuCtxPushCurrent}, {"cuCtxPopCurrent", (void*)cuCtxPopCurrent},
     {"cuMemGetInfo", (void*)cuMemGetInfo}, {"cuMemAlloc", (void*)cuMemAlloc}, {"cuMemFree", (void*)cuMemFree},
     NAMED(cuMemHostAlloc), NAMED(cuMemFreeHost), {"cuMemcpyHtoDAsync", (void*)cuMemcpyHtoDAsync},

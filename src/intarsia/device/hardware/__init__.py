@@ -1,0 +1,1 @@
+"""The hardware of this machine: CPUs, GPUs and NPUs with the PCI numbers of their makers."""
