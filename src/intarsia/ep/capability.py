@@ -50,12 +50,13 @@ _YES = Support(True)
 class ComputeCapability:
     """Nodes (indices into `Graph.nodes`) that a provider offers to run.
 
-    A capability of one node may be merged with its neighbours into a larger part. One of several nodes is taken as it is
-    and compiled by itself, or not at all.
+    A capability of one node may be merged with its neighbours into a larger part, unless it is `whole`. One of several nodes is
+    taken as it is and compiled by itself, or not at all.
     """
 
     nodes: tuple[int, ...]
     name: str = ""
+    whole: bool = False
 
 
 Kernel = Callable[[Node, Sequence[Any]], Sequence[Any]]

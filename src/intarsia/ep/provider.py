@@ -126,7 +126,9 @@ class ExecutionProvider:
     | must | `supports`, `compile` | a session is made |
     | may | `unavailable`, `missing_for`, `device`, `get_capability`, `reads_on_host`, `get_kernel_registry`, \
 `get_data_transfer`, `get_allocator` | a session is made; transfers: in runs |
-    | lifetime | `devices`, `ep_devices`, `emulated`, `library_version`, `warm_up`, `on_partitioned`, `share`, `save`, \
+    | lifetime | `devices`, `ep_devices`, `emulated`, `library_version`, `on_session`, `warm_up`, `on_partitioned`, `share`, \
+`save`, `restore`, `compatibility_info`, `check_compatibility`, `release_graphs` \
+| devices are listed; a model is compiled, saved, loaded |
 `restore`, `compatibility_info`, `check_compatibility`, `release_graphs` \
 | devices are listed; a model is compiled, saved, loaded |
 
@@ -153,6 +155,7 @@ class ExecutionProvider:
             says ("com.microsoft::" before those of that domain), and how. Documented, and for no ordinary number.
         quantized_steps: by how many steps of its scale a result of QLinearConv and its kind may differ, where what computes it
             rounds otherwise than ONNX says.
+        options_may_help: whether options can make it work where it does not by default: only `missing_for` decides then.
         flushes_denormals: whether it may take numbers below the least normal one (float32: 1.18e-38) for 0.
     """
 
@@ -167,6 +170,7 @@ class ExecutionProvider:
     not_exact: ClassVar[Mapping[str, str]] = {}
     quantized_steps: ClassVar[int] = 0
     flushes_denormals: ClassVar[bool] = False
+    options_may_help: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -288,6 +292,9 @@ class ExecutionProvider:
 
         Called on the session's first provider, before each model that is not in the cache. It should return at once.
         """
+
+    def on_session(self, context: CompileContext) -> None:
+        """Look at what a session asks of all parts, before it is asked what it takes; nothing by default."""
 
     def on_partitioned(self, split: Partition) -> None:
         """Look at how a model was partitioned among all providers, before its parts are compiled; nothing by default."""

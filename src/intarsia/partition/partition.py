@@ -275,7 +275,7 @@ class _Partitioner:
         if not nodes or not 0 <= nodes[0] <= nodes[-1] < len(self.graph.nodes):
             raise EPFail(f"{name}.get_capability() names nodes {nodes}; the graph has nodes 0 to {len(self.graph.nodes) - 1}")
         lost = [i for i in nodes if i in owner or i in denied]
-        unit = Unit(nodes, p, whole=len(nodes) > 1)
+        unit = Unit(nodes, p, whole=capability.whole or len(nodes) > 1)
         why = ""
         if lost:
             why = f"its group of {len(nodes)} nodes needs {label(self.graph.nodes[lost[0]])!r}, which it does not get"

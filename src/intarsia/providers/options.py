@@ -35,6 +35,8 @@ def parse_options(provider: type[HasOptions], given: Mapping[str, Any]) -> Any:
         UnknownOption: a key is not an option of this provider (names the nearest).
         InvalidArgument: a value does not fit the option's type.
     """
+    if (from_mapping := getattr(provider.Options, "from_mapping", None)) is not None:
+        return from_mapping(given, provider.name)
     values: dict[str, Any] = {}
     fields = {f.name: f for f in dataclasses.fields(provider.Options)} if given else {}
     hints = typing.get_type_hints(provider.Options) if given else {}
@@ -52,6 +54,8 @@ def parse_options(provider: type[HasOptions], given: Mapping[str, Any]) -> Any:
 
 def values_of(options: Any) -> list[tuple[str, Any]]:
     """All options with their values, in order."""
+    if (listed := getattr(options, "listed", None)) is not None:
+        return list(listed().items())
     return [(name, getattr(options, name)) for name in field_names(type(options))]
 
 

@@ -18,7 +18,7 @@ from intarsia.machine import fork_safety
 from intarsia.printable import get_logger
 from intarsia.providers.fallback import ProviderWarning, fallback_mode, report
 from intarsia.providers.foreign_names import ALIASES, KNOWN_ELSEWHERE
-from intarsia.providers.options import parse_options
+from intarsia.providers.options import parse_options, values_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -81,7 +81,7 @@ class ProviderChoice:
         """What names it in a list of providers."""
         if self.instance is not None:
             return self.instance
-        return self.provider, {f.name: getattr(self.options, f.name) for f in dataclasses.fields(self.options)}
+        return self.provider, dict(values_of(self.options))
 
     @property
     def name(self) -> str:
@@ -398,7 +398,7 @@ def _choose(name: ProviderName, options: Mapping[str, Any]) -> ProviderChoice:
         return ProviderChoice(type(name), name.options, name)
     provider = load_provider(name) if isinstance(name, str) else name
     _honour_added_names(provider)
-    missing = why_unavailable(provider)
+    missing = "" if provider.options_may_help else why_unavailable(provider)
     parsed = parse_options(provider, options)
     choice = ProviderChoice(provider, parsed)
     missing = missing or why_unavailable(provider, parsed)

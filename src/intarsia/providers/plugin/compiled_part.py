@@ -1,0 +1,190 @@
+"""A part that a plugin compiled as a whole: OrtNodeComputeInfo behind a `Program`."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from intarsia.ep.program import NodeReport, Program, RunContext
+from intarsia.errors import EPFail
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.providers.plugin.graph_view import GraphView, read_names
+from intarsia.providers.plugin.kernel_context import KernelContext, NodeComputeContext, new_host_output
+from intarsia.providers.plugin.members import Members
+from intarsia.providers.plugin.plugin_ep import PluginEp
+from intarsia.providers.plugin.status import raise_for
+from intarsia.providers.plugin.tensors import OrtValue
+
+_IDLE_CALLS = 16  # contexts that a part keeps between runs
+
+
+class FusedPart:
+    """A graph and the node that stands for it: what Compile is given.
+
+    Args:
+        drops_constants: the plugin keeps constants itself; else they are inputs of each call.
+    """
+
+    def __init__(self, graph: Graph, name: str, drops_constants: bool) -> None:
+        every = range(len(graph.nodes))
+        self.name, self.graph = name, graph
+        self.view = GraphView(graph, every, outputs=graph.output_names())
+        read = read_names(graph, every)
+        self.reads = [n for n in read if not (drops_constants and n in graph.constants)]
+        node = Node(name, list(self.reads), graph.output_names(), domain="com.intarsia.plugin", name=name, version=1)
+        types = {n: kind for n in (*self.reads, *graph.output_names()) if (kind := graph.type_of(n)) is not None}
+        self._around = Graph(name=name, nodes=[node], types=types, inputs=graph.inputs, outputs=graph.outputs)
+        self._around.constants = {n: graph.constants[n] for n in self.reads if n in graph.constants}
+        self.node = GraphView(self._around).nodes[0]
+
+
+class ComputeInfo:
+    """What a plugin compiled a part to, with its state; released with the last reference."""
+
+    def __init__(self, ep: PluginEp, address: int, name: str) -> None:
+        self._ep, self._address = ep, address
+        self.members = Members("OrtNodeComputeInfo", address, ep.name)
+        self._context = NodeComputeContext(name)
+        self._state = ctypes.c_void_p(None)
+        self.members.call("CreateState", self._context.handle, ctypes.addressof(self._state))
+        prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+        self._compute = prototype(self.members.address_of("Compute"))
+
+    def compute(self, context: KernelContext) -> None:
+        """One call.
+
+        Raises:
+            IntarsiaError: it failed; of the kind that the plugin says.
+        """
+        status = self._compute(self._address, self._state, context.handle)
+        if status:
+            raise_for(status, "Compute", self._ep.name)
+
+    def __del__(self) -> None:
+        members = getattr(self, "members", None)
+        if members is None or not self._ep.alive:
+            return
+        if self._state.value:
+            members.call("ReleaseState", self._state)
+        infos = (ctypes.c_void_p * 1)(self._address)
+        self._ep.members.call_if_there("ReleaseNodeComputeInfos", ctypes.addressof(infos), 1)
+
+
+def compile_part(ep: PluginEp, part: FusedPart) -> ComputeInfo:
+    """What the plugin makes of a part.
+
+    Raises:
+        EPFail: it cannot, or gives nothing.
+    """
+    graphs, nodes = (ctypes.c_void_p * 1)(part.view.handle), (ctypes.c_void_p * 1)(part.node.handle)
+    infos, contexts = (ctypes.c_void_p * 1)(), (ctypes.c_void_p * 1)()
+    ep.members.call(
+        "Compile", ctypes.addressof(graphs), ctypes.addressof(nodes), 1, ctypes.addressof(infos), ctypes.addressof(contexts)
+    )
+    if not infos[0]:
+        raise EPFail(f"{ep.name} compiled {part.name!r} to nothing, and gave no error")
+    return ComputeInfo(ep, infos[0], part.name)
+
+
+class _Call:
+    """A context with the values that it is given: used by one run at a time, and kept for later ones."""
+
+    def __init__(self, part: FusedPart, ep: PluginEp) -> None:
+        graph = part.graph
+        self.types = [_dtype(graph, name) for name in graph.output_names()]
+        self.context = KernelContext(len(part.reads), len(self.types), new_host_output(self.types), ep.logger)
+        constants = [graph.constants.get(name) for name in part.reads]
+        for i, constant in enumerate(constants):
+            if constant is not None:
+                self.context.set_input(i, part.view.value(part.reads[i]).value)
+        places = {name: i for i, name in enumerate(part.reads)}
+        self.places = [places.get(name, -1) for name in graph.input_names()]
+        self.static = [_static_shape(graph, name) for name in graph.output_names()]
+        self.shapes: list[tuple[int, ...] | None] = list(self.static)
+
+    def prepare(self, inputs: Sequence[Any]) -> None:
+        """Put in the inputs, and new outputs of the sizes of the last call."""
+        for place, value in zip(self.places, inputs, strict=True):
+            if place >= 0:
+                self._put(place, value)
+        for i, shape in enumerate(self.shapes):
+            ready = OrtValue.of_array(np.empty(shape, self.types[i].numpy)) if shape is not None else None
+            self.context.set_output(i, ready, certain=self.static[i] is not None)
+
+    def _put(self, place: int, value: Any) -> None:
+        held = self.context.inputs[place]
+        if held is None or not isinstance(value, np.ndarray) or not held.takes(value):
+            self.context.set_input(place, OrtValue.of(value) if value is not None else None)
+
+    def results(self) -> list[Any]:
+        """The outputs of the call, which are the caller's from now on."""
+        found = []
+        for i, value in enumerate(self.context.outputs):
+            if value is None:
+                raise EPFail(f"output {i} was not written")
+            self.shapes[i] = value.shape if self.types[i].bits >= 8 and self.types[i] is not DType.STRING else None
+            found.append(value.array())
+            self.context.set_output(i, None)
+        return found
+
+
+def _dtype(graph: Graph, name: str) -> DType:
+    kind = graph.type_of(name)
+    if not isinstance(kind, TensorType):
+        raise EPFail(f"output {name!r} is {kind}; plugins are given tensors")
+    return kind.dtype
+
+
+def _static_shape(graph: Graph, name: str) -> tuple[int, ...] | None:
+    kind = graph.type_of(name)
+    if not isinstance(kind, TensorType) or kind.shape is None or kind.dtype.bits < 8 or kind.dtype is DType.STRING:
+        return None
+    sizes = tuple(d for d in kind.shape if isinstance(d, int))
+    return sizes if len(sizes) == len(kind.shape) else None
+
+
+class CompiledPart(Program):
+    """A part as a plugin compiled it, in host memory.
+
+    `kernel`: what its nodes are reported to run by.
+    """
+
+    def __init__(self, ep: PluginEp, part: FusedPart, info: ComputeInfo) -> None:
+        self.inputs, self.outputs = tuple(part.graph.input_names()), tuple(part.graph.output_names())
+        self._ep, self._part, self._info = ep, part, info
+        self._idle: list[_Call] = []
+        self._lock = None if ep.concurrent else threading.Lock()
+
+    def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
+        if run is not None:
+            run.check()
+        call = self._idle.pop() if self._idle else _Call(self._part, self._ep)
+        call.prepare(inputs)
+        with self._ep.run(run):
+            self._compute(call.context)
+        results = call.results()
+        if len(self._idle) < _IDLE_CALLS:
+            self._idle.append(call)
+        return results
+
+    def _compute(self, context: KernelContext) -> None:
+        if self._lock is None:
+            self._info.compute(context)
+            return
+        with self._lock:
+            self._info.compute(context)
+
+    def nodes(self) -> list[NodeReport]:
+        name = f"{self._ep.name} {self._ep.version}".strip()
+        return [
+            NodeReport(next((n for n in node.outputs if n), ""), "compiled", f"{name}: {self._part.name}")
+            for node in self._part.graph.nodes
+        ]
+
+    def describe(self, stage: str = "program") -> str:
+        return str(self._part.graph) if stage == "program" else ""

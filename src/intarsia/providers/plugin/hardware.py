@@ -1,0 +1,116 @@
+"""What a plugin is told of hardware and memory, and what it says of itself on it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from intarsia.lazy_dataclass import dataclass
+from intarsia.providers.plugin.handles import HostObject
+
+CPU, GPU, NPU = range(3)
+"""OrtHardwareDeviceType."""
+MEMORY_OF_CPU, HOST_ACCESSIBLE = 0, 5
+
+
+class KeyValues(HostObject):
+    """OrtKeyValuePairs."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        super().__init__()
+        self.values = dict(values)
+        self._arrays: dict[tuple[int, ...], Any] = {}
+
+    def addresses(self, texts: Iterable[str]) -> int:
+        """The address of an array of texts, which lives as long as the pairs."""
+        found = tuple(self.text(text) for text in texts)
+        array = self._arrays.setdefault(found, (ctypes.c_void_p * max(1, len(found)))(*found))
+        return ctypes.addressof(array)
+
+
+class OrtHardware(HostObject):
+    """OrtHardwareDevice: a processor of this machine, as plugins see it.
+
+    Args:
+        kind: CPU, GPU or NPU.
+        vendor_id, device_id: PCI numbers.
+        metadata: what else is known of it, by name.
+    """
+
+    def __init__(self, kind: int, vendor_id: int, device_id: int, vendor: str, metadata: Mapping[str, str]) -> None:
+        super().__init__()
+        self.type, self.vendor_id, self.device_id, self.vendor = kind, vendor_id, device_id, vendor
+        self.metadata = KeyValues(metadata)
+
+    @property
+    def fields(self) -> tuple[Any, ...]:
+        """All of it."""
+        return self.type, self.vendor_id, self.device_id, self.vendor, tuple(sorted(self.metadata.values.items()))
+
+    def __repr__(self) -> str:
+        return f"{('CPU', 'GPU', 'NPU')[self.type]} {self.vendor_id:#06x}:{self.device_id:#06x}"
+
+
+class OrtEpDevice(HostObject):
+    """OrtEpDevice: a factory of providers on a hardware device, with what it says of both."""
+
+    def __init__(self, factory: int, hardware: OrtHardware, metadata: Mapping[str, str], options: Mapping[str, str]) -> None:
+        super().__init__()
+        self.factory, self.hardware = factory, hardware
+        self.metadata, self.options = KeyValues(metadata), KeyValues(options)
+        self.memories: list[MemoryInfo] = []
+
+    def add_memory(self, info: MemoryInfo) -> None:
+        """Note a memory that the factory has an allocator for, instead of one of the same kind."""
+        kind = (info.place.memory, info.allocator)
+        others = [m for m in self.memories if (m.place.memory, m.allocator) != kind]
+        self.memories = [*others, info]
+
+    def memory_of(self, kind: int) -> MemoryInfo | None:
+        """Its memory of a kind (OrtDeviceMemoryType)."""
+        return next((m for m in self.memories if m.place.memory == kind), None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """OrtMemoryDevice: what tells one memory from another. `kind`: OrtMemoryInfoDeviceType; `memory`: OrtDeviceMemoryType."""
+
+    kind: int = MEMORY_OF_CPU
+    vendor_id: int = 0
+    device_id: int = 0
+    memory: int = 0
+
+
+class MemoryInfo(HostObject):
+    """OrtMemoryInfo, and OrtMemoryDevice, which is its `place`.
+
+    Args:
+        allocator: OrtAllocatorType.
+        mem_type: OrtMemType.
+    """
+
+    def __init__(
+        self, name: str, place: Place | None = None, alignment: int = 0, allocator: int = 0, mem_type: int = 0
+    ) -> None:
+        super().__init__()
+        self.name, self.place = name, place or Place()
+        self.alignment, self.allocator, self.mem_type = alignment, allocator, mem_type
+
+    @classmethod
+    def like(cls, other: MemoryInfo) -> MemoryInfo:
+        """One with the same fields, which does not depend on how long a plugin keeps the other."""
+        return other if other is HOST_MEMORY else cls(*other.fields)
+
+    @property
+    def fields(self) -> tuple[Any, ...]:
+        """All of it."""
+        return self.name, self.place, self.alignment, self.allocator, self.mem_type
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the processor reads this memory."""
+        return self.place.kind == MEMORY_OF_CPU or self.place.memory == HOST_ACCESSIBLE
+
+
+HOST_MEMORY = MemoryInfo("Cpu")

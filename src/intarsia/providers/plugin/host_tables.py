@@ -1,0 +1,128 @@
+"""The tables of functions that a plugin gets from its host, filled with Python's and native functions.
+
+Modules of this folder mark what they have written with `entry`. An entry that nobody has written is a function too: it ends in
+an error that names it. Nothing a plugin calls leads to address 0.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from intarsia.errors import EPFail
+from intarsia.printable import get_logger
+from intarsia.providers.plugin.api_tables import NEWEST, OLDEST, SPARE, Entry, structure, tables
+from intarsia.providers.plugin.handles import HostObject, address_of, give
+from intarsia.providers.plugin.status import Status
+
+_logger = get_logger("intarsia.providers.plugin")
+_F = TypeVar("_F", bound=Callable[..., Any])
+_written: dict[tuple[str, str], Callable[..., Any]] = {}
+_native: dict[tuple[str, str], int] = {}
+_RESULTS = {"S": None, "v": None, "p": None, "s": None, "w": None, "b": False}
+SERVED = ("OrtApi", "OrtEpApi", "OrtModelEditorApi", "OrtCompileApi", "OrtInteropApi")
+
+
+def entry(table: str, *names: str) -> Callable[[_F], _F]:
+    """Marks a function as what these entries of a table do.
+
+    It is called with numbers, addresses (None for null) and bytes for texts. Of entries that give a status it returns None for
+    success, and any exception becomes a status of its kind.
+    """
+    known = {one.name for one in tables()[table]}
+
+    def mark(function: _F) -> _F:
+        for name in names:
+            assert name in known, name
+            _written[table, name] = function
+        return function
+
+    return mark
+
+
+def native_entries(table: str, addresses: dict[str, int]) -> None:
+    """Puts native functions in the place of entries, before a table is made."""
+    _native.update({(table, name): address for name, address in addresses.items()})
+
+
+def is_written(table: str, name: str) -> bool:
+    """Whether an entry does something here."""
+    return (table, name) in _written
+
+
+def served_address(table: str) -> int:
+    """The address of a table, which lives as long as the process."""
+    return ctypes.addressof(_served(table)[0])
+
+
+@functools.cache
+def _served(table: str) -> tuple[Any, list[Any]]:
+    """A table, and the functions that it has to keep."""
+    spare = [Entry(f"entry {len(tables()[table]) + i}", "S", "ppppppp", NEWEST) for i in range(SPARE)]
+    entries = (*tables()[table], *spare)
+    functions = [_address(table, one) for one in entries]
+    made = (ctypes.c_void_p * len(entries))(*(address for address, _ in functions))
+    return made, [kept for _, kept in functions]
+
+
+def _address(table: str, one: Entry) -> tuple[int, Any]:
+    native = _native.get((table, one.name))
+    if native is not None:
+        return native, None
+    function = _written.get((table, one.name)) or functools.partial(_unwritten, f"{table}::{one.name}")
+    callback = one.prototype(callback=True)(_guarded(function, f"{table}::{one.name}", one.result))
+    return ctypes.cast(callback, ctypes.c_void_p).value or 0, callback
+
+
+def _unwritten(name: str, *_: Any) -> None:
+    raise EPFail(f"{name} is not among the functions that Intarsia has for plugins (versions {OLDEST} to {NEWEST})")
+
+
+def _guarded(function: Callable[..., Any], name: str, result: str) -> Callable[..., Any]:
+    """The function as a plugin may call it: no exception leaves it."""
+
+    def call(*arguments: Any) -> Any:
+        try:
+            found = function(*arguments)
+        except BaseException as error:  # noqa: BLE001 # what is not an Exception is raised behind the plugin's call
+            if result == "S":
+                return give(Status.of(error))
+            why = f"{type(error).__name__}: {error}"
+            _logger.error("a plugin called %s, which cannot say that it failed: %s", name, why)  # noqa: TRY400 # no traceback
+            return _RESULTS.get(result, 0)
+        if isinstance(found, HostObject):
+            return give(found)
+        return found
+
+    return call
+
+
+def _get_api(version: int) -> int | None:
+    """The table for a version; null for one that is not offered."""
+    if OLDEST <= version <= NEWEST:
+        return served_address("OrtApi")
+    _logger.error(
+        "a plugin asked for version %d of onnxruntime's interface; Intarsia has versions %d to %d: install a release of the "
+        "plugin for one of these", version, OLDEST, NEWEST,
+    )  # fmt: skip
+    return None
+
+
+_VERSION_TEXT = f"1.{NEWEST}.0".encode()
+
+
+def _get_version() -> int:
+    return address_of(_VERSION_TEXT)
+
+
+@functools.cache
+def api_base() -> Any:
+    """The OrtApiBase that a library gets."""
+    functions = (
+        ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)(_get_api), ctypes.CFUNCTYPE(ctypes.c_void_p)(_get_version),
+    )  # fmt: skip
+    base: Any = structure("OrtApiBase")(*(ctypes.cast(one, ctypes.c_void_p).value for one in functions))
+    base.kept = functions
+    return base

@@ -1,0 +1,162 @@
+"""Execution providers that are vendors' plugin libraries: a class for each factory, as any other provider's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from intarsia.ep.device import HOST, Device
+from intarsia.ep.provider import CompileContext, ComputeCapability, ExecutionProvider, KernelLookup, Program, Support
+from intarsia.errors import EPFail
+from intarsia.graph.model import Graph, Node
+from intarsia.machine import fork_safety
+from intarsia.providers.plugin.capability import Answer, Claim, ask
+from intarsia.providers.plugin.compiled_part import CompiledPart, FusedPart, compile_part
+from intarsia.providers.plugin.factory import Factory
+from intarsia.providers.plugin.hardware import OrtEpDevice, OrtHardware
+from intarsia.providers.plugin.options import PluginOptions
+from intarsia.providers.plugin.plugin_ep import PluginEp
+
+
+class PluginExecutionProvider(ExecutionProvider):
+    """A provider of a plugin library. `provider_class` makes a class of it for each factory.
+
+    Attributes:
+        factory: what makes it.
+        library_path: the file of its library.
+        hardware: this machine's devices, as the plugin is told of them.
+    """
+
+    factory: ClassVar[Factory]
+    library_path: ClassVar[str]
+    hardware: ClassVar[Sequence[OrtHardware]]
+    Options: ClassVar[type[Any]] = PluginOptions
+    options_may_help: ClassVar[bool] = True
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        if why := self.missing_for(self.options):
+            raise EPFail(f"{self.name} cannot be used on this machine: {why}")
+        self._lock = fork_safety.recursive_lock()
+        self._answers: dict[tuple[int, frozenset[int] | None], Answer] = {}
+        self._graph: Graph | None = None
+        self._claims: dict[str, Claim] = {}
+        self._ep: PluginEp | None = None
+        self._entries: dict[str, str] = self.options.entries(self.factory.name)
+        self._parts = 0
+
+    # the library and its devices
+
+    @classmethod
+    def unavailable(cls) -> str:
+        return cls.missing_for(cls.Options())
+
+    @classmethod
+    def missing_for(cls, options: Any) -> str:
+        if cls.taken_devices(options):
+            return ""
+        seen = ", ".join(map(str, cls.told_hardware(options))) or "none"
+        return (
+            f"{cls.factory.library.path.name} takes none of the devices that it was told of ({seen}); where it should run on "
+            'one all the same, the options "intarsia.vendor_id" and "intarsia.device_type" say what it is told of them'
+        )
+
+    @classmethod
+    def why_no_devices(cls) -> str:
+        """Why it takes none of this machine's devices; "" where it takes some."""
+        return cls.unavailable()
+
+    @classmethod
+    def told_hardware(cls, options: PluginOptions) -> list[OrtHardware]:
+        """The devices as the plugin is told of them with these options."""
+        return [options.told(device) for device in cls.hardware]
+
+    @classmethod
+    def taken_devices(cls, options: PluginOptions) -> list[OrtEpDevice]:
+        """The devices that the plugin takes with these options."""
+        return cls.factory.devices(cls.told_hardware(options))
+
+    @classmethod
+    def library_version(cls) -> str:
+        return cls.factory.version
+
+    @classmethod
+    def devices(cls) -> list[Device]:
+        found = [_device(i, d.hardware) for i, d in enumerate(cls.taken_devices(cls.Options()))]
+        return found or [HOST]
+
+    @property
+    def ep(self) -> PluginEp:
+        """The plugin's provider, made when it is first needed."""
+        with self._lock:
+            if self._ep is None:
+                devices = self.taken_devices(self.options)
+                chosen = self.options.chosen(devices)
+                self._ep = PluginEp(self.factory, chosen, self._entries)
+            return self._ep
+
+    def on_session(self, context: CompileContext) -> None:
+        """Take the session's configuration entries; a provider that was made with others is made anew."""
+        entries = {**context.config, **self.options.entries(self.factory.name)}
+        with self._lock:
+            if entries != self._entries:
+                self._entries, self._ep, self._graph = entries, None, None
+
+    # what it takes
+
+    def supports(self, node: Node, graph: Graph) -> Support:
+        answer = self._answer(graph, None)
+        index = next((i for i, other in enumerate(graph.nodes) if other is node), None)
+        if index is not None and index in answer.taken:
+            return Support.yes()
+        words = answer.words_about(node)
+        why = f"{self.factory.name} did not take it" + (f": {words}" if words else ", and gave no reason")
+        return Support.no(why, code="plugin")
+
+    def get_capability(self, graph: Graph, kernel_lookup: KernelLookup) -> list[ComputeCapability]:
+        free = frozenset(i for i in range(len(graph.nodes)) if kernel_lookup.is_free(i))
+        answer = self._answer(graph, None if len(free) == len(graph.nodes) else free)
+        for claim in answer.claims:
+            self._claims[_key(graph, claim.nodes)] = claim
+        return [ComputeCapability(claim.nodes, whole=claim.fused) for claim in answer.claims]
+
+    def _answer(self, graph: Graph, nodes: frozenset[int] | None) -> Answer:
+        with self._lock:
+            if self._graph is not graph:
+                self._graph, self._answers = graph, {}
+            key = (id(graph), nodes)
+            if key not in self._answers:
+                self._answers[key] = ask(self.ep.members, graph, sorted(nodes) if nodes is not None else None, self.ep.logger)
+            return self._answers[key]
+
+    def compile(self, graph: Graph, context: CompileContext) -> Program:
+        claim = self._claims.get(_key(graph, range(len(graph.nodes))))
+        with self._lock:
+            self._parts += 1
+            part = FusedPart(graph, f"{self.name}_{self._parts}", claim is None or claim.drops_constants)
+            return CompiledPart(self.ep, part, compile_part(self.ep, part))
+
+
+def _key(graph: Graph, nodes: Sequence[int]) -> str:
+    """What names a group of nodes in the graph and in its part."""
+    return "\n".join(next((n for n in graph.nodes[i].outputs if n), "") for i in nodes)
+
+
+def _device(index: int, hardware: OrtHardware) -> Device:
+    kind = ("cpu", "gpu", "npu")[hardware.type]
+    return Device(kind, index, host=True, vendor=hardware.vendor, description=hardware.metadata.values.get("Description", ""))
+
+
+def provider_class(factory: Factory, hardware: Sequence[OrtHardware], name: str = "") -> type[PluginExecutionProvider]:
+    """The class of a factory's providers.
+
+    Args:
+        hardware: this machine's devices.
+        name: what it is called; by default as the plugin calls itself.
+    """
+    members: Mapping[str, Any] = {
+        "name": name or factory.name, "factory": factory, "hardware": tuple(hardware), "vendor": factory.vendor,
+        "library_path": str(factory.library.path), "__module__": __name__,
+        "__doc__": f"{factory.name} {factory.version} of {factory.library.path.name}.",
+    }  # fmt: skip
+    return type(name or factory.name, (PluginExecutionProvider,), dict(members))
