@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from intarsia.providers.plugin.hardware import OrtHardware
+from intarsia.ep.hardware import HardwareDevice
 from intarsia.providers.plugin.library import PluginLibrary, load_library
 
 AMD, INTEL = 0x1022, 0x8086
@@ -36,7 +36,7 @@ def library_path(package: str) -> Path:
 @functools.cache
 def openvino() -> PluginLibrary:
     """The OpenVINO plugin, told of an AMD CPU."""
-    return load_library("OpenVINO", library_path("onnxruntime_ep_openvino"), [OrtHardware(0, AMD, 0, "AMD", {})])
+    return load_library("OpenVINO", library_path("onnxruntime_ep_openvino"), [HardwareDevice("cpu", "AMD", AMD)])
 
 
 def openvino_provider(**options: str) -> tuple[type[Any], dict[str, str]]:

@@ -156,9 +156,8 @@ def _ep_memory_info(handle: int, kind: int) -> int | None:
 
 
 @entry("OrtApi", "CreateMemoryInfo_V2")
-def _create_memory_info(
-    name: bytes, kind: int, vendor: int, device: int, memory: int, alignment: int, allocator: int, out: int
-) -> None:
+def _create_memory_info(name: bytes, *fields: int) -> None:
+    kind, vendor, device, memory, alignment, allocator, out = fields
     put(out, give(MemoryInfo(_decoded(name), Place(kind, vendor, device, memory), alignment, allocator)))
 
 

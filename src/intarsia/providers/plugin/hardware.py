@@ -6,12 +6,16 @@ import ctypes
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from intarsia.ep.hardware import EpDevice, EpMemory, HardwareDevice, HardwareKind
 from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.plugin.handles import HostObject
 
-CPU, GPU, NPU = range(3)
-"""OrtHardwareDeviceType."""
+KINDS: tuple[HardwareKind, ...] = ("cpu", "gpu", "npu")
+"""By the numbers of OrtHardwareDeviceType."""
 MEMORY_OF_CPU, HOST_ACCESSIBLE = 0, 5
+_MEMORY_KINDS: tuple[HardwareKind, ...] = ("cpu", "gpu", "gpu", "npu")
+"""By the numbers of OrtMemoryInfoDeviceType, the third of which are FPGAs."""
+_ARENA, READ_ONLY = 1, 2  # of OrtAllocatorType
 
 
 class KeyValues(HostObject):
@@ -33,7 +37,7 @@ class OrtHardware(HostObject):
     """OrtHardwareDevice: a processor of this machine, as plugins see it.
 
     Args:
-        kind: CPU, GPU or NPU.
+        kind: the number of CPU, GPU or NPU (`KINDS`).
         vendor_id, device_id: PCI numbers.
         metadata: what else is known of it, by name.
     """
@@ -48,8 +52,18 @@ class OrtHardware(HostObject):
         """All of it."""
         return self.type, self.vendor_id, self.device_id, self.vendor, tuple(sorted(self.metadata.values.items()))
 
+    @classmethod
+    def of(cls, device: HardwareDevice) -> OrtHardware:
+        """A device of this machine as plugins see it."""
+        return cls(KINDS.index(device.kind), device.vendor_id, device.device_id, device.vendor, device.metadata)
+
+    @property
+    def device(self) -> HardwareDevice:
+        """It as the rest of Intarsia knows it."""
+        return HardwareDevice(KINDS[self.type], self.vendor, self.vendor_id, self.device_id, dict(self.metadata.values))
+
     def __repr__(self) -> str:
-        return f"{('CPU', 'GPU', 'NPU')[self.type]} {self.vendor_id:#06x}:{self.device_id:#06x}"
+        return f"{KINDS[self.type].upper()} {self.vendor_id:#06x}:{self.device_id:#06x}"
 
 
 class OrtEpDevice(HostObject):
@@ -66,6 +80,16 @@ class OrtEpDevice(HostObject):
         kind = (info.place.memory, info.allocator)
         others = [m for m in self.memories if (m.place.memory, m.allocator) != kind]
         self.memories = [*others, info]
+
+    @property
+    def device(self) -> EpDevice:
+        """It as the rest of Intarsia knows it."""
+        memories = [memory.memory for memory in self.memories if memory.allocator != READ_ONLY]
+        return EpDevice(
+            self.hardware.device, dict(self.metadata.values), dict(self.options.values),
+            memory=next((m for m in memories if not m.host_accessible), None),
+            host_memory=next((m for m in memories if m.host_accessible), None),
+        )  # fmt: skip
 
     def memory_of(self, kind: int) -> MemoryInfo | None:
         """Its memory of a kind (OrtDeviceMemoryType)."""
@@ -106,6 +130,16 @@ class MemoryInfo(HostObject):
     def fields(self) -> tuple[Any, ...]:
         """All of it."""
         return self.name, self.place, self.alignment, self.allocator, self.mem_type
+
+    @property
+    def memory(self) -> EpMemory:
+        """It as the rest of Intarsia knows it."""
+        place = self.place
+        kind = _MEMORY_KINDS[place.kind] if 0 <= place.kind < len(_MEMORY_KINDS) else "gpu"
+        return EpMemory(
+            self.name, kind, place.vendor_id, place.device_id, place.memory == HOST_ACCESSIBLE, self.alignment,
+            self.allocator == _ARENA,
+        )  # fmt: skip
 
     @property
     def on_host(self) -> bool:

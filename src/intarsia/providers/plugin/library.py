@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from intarsia.ep.hardware import HardwareDevice
 from intarsia.machine import fork_safety
 from intarsia.printable import get_logger
 from intarsia.providers.plugin import entries
@@ -25,9 +26,10 @@ class PluginLibrary:
         providers: one class for each of its factories.
     """
 
-    def __init__(self, library: OpenLibrary, hardware: Sequence[OrtHardware]) -> None:
+    def __init__(self, library: OpenLibrary, hardware: Sequence[HardwareDevice]) -> None:
+        told = [OrtHardware.of(device) for device in hardware]
         factories = library.make_factories()
-        self.providers: list[type[PluginExecutionProvider]] = [provider_class(one, hardware) for one in factories]
+        self.providers: list[type[PluginExecutionProvider]] = [provider_class(one, told) for one in factories]
         versions = ", ".join(f"{one.name} {one.version} (interface {one.interface_version})" for one in factories)
         _logger.info("loaded %s: %s", library.path, versions)
 
@@ -37,7 +39,7 @@ class PluginLibrary:
             provider.factory.release()
 
 
-def load_library(registration_name: str, path: str | os.PathLike[str], hardware: Sequence[OrtHardware]) -> PluginLibrary:
+def load_library(registration_name: str, path: str | os.PathLike[str], hardware: Sequence[HardwareDevice]) -> PluginLibrary:
     """The providers of a plugin library.
 
     Args:

@@ -8,14 +8,13 @@ from typing import Any
 
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
 from intarsia.lazy_dataclass import dataclass
-from intarsia.providers.plugin.hardware import OrtEpDevice, OrtHardware
+from intarsia.providers.plugin.hardware import KINDS, OrtEpDevice, OrtHardware
 
 HOST_OPTIONS: Mapping[str, str] = {
     "intarsia.vendor_id": "the PCI vendor that the plugin is told of all devices, such as 0x8086: some take one vendor's only",
     "intarsia.device_type": "the type that the plugin is told of all devices: CPU, GPU or NPU",
     "intarsia.ep_devices": "numbers of the devices to use, among those that the plugin takes, such as 0,2; all by default",
 }
-_TYPES = ("CPU", "GPU", "NPU")
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class PluginOptions:
 
     def _check(self, provider: str) -> None:
         kind = self.values.get("intarsia.device_type")
-        if kind is not None and kind.upper() not in _TYPES:
+        if kind is not None and kind.lower() not in KINDS:
             raise InvalidArgument(f"option 'intarsia.device_type' of {provider}: expected CPU, GPU or NPU, got {kind!r}")
         self._numbers("intarsia.vendor_id", provider)
         self._numbers("intarsia.ep_devices", provider)
@@ -65,7 +64,7 @@ class PluginOptions:
         if kind is None and vendor is None:
             return device
         return OrtHardware(
-            _TYPES.index(kind.upper()) if kind is not None else device.type,
+            KINDS.index(kind.lower()) if kind is not None else device.type,
             device.vendor_id if vendor is None else vendor[0],
             device.device_id, device.vendor, device.metadata.values,
         )  # fmt: skip

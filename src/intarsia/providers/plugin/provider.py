@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from intarsia.ep.device import HOST, Device
+from intarsia.ep.hardware import EpDevice
 from intarsia.ep.provider import CompileContext, ComputeCapability, ExecutionProvider, KernelLookup, Program, Support
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node
@@ -13,7 +14,7 @@ from intarsia.machine import fork_safety
 from intarsia.providers.plugin.capability import Answer, Claim, ask
 from intarsia.providers.plugin.compiled_part import CompiledPart, FusedPart, compile_part
 from intarsia.providers.plugin.factory import Factory
-from intarsia.providers.plugin.hardware import OrtEpDevice, OrtHardware
+from intarsia.providers.plugin.hardware import KINDS, OrtEpDevice, OrtHardware
 from intarsia.providers.plugin.options import PluginOptions
 from intarsia.providers.plugin.plugin_ep import PluginEp
 
@@ -75,6 +76,10 @@ class PluginExecutionProvider(ExecutionProvider):
     def taken_devices(cls, options: PluginOptions) -> list[OrtEpDevice]:
         """The devices that the plugin takes with these options."""
         return cls.factory.devices(cls.told_hardware(options))
+
+    @classmethod
+    def ep_devices(cls) -> list[EpDevice]:
+        return [device.device for device in cls.taken_devices(cls.Options())]
 
     @classmethod
     def library_version(cls) -> str:
@@ -143,7 +148,7 @@ def _key(graph: Graph, nodes: Sequence[int]) -> str:
 
 
 def _device(index: int, hardware: OrtHardware) -> Device:
-    kind = ("cpu", "gpu", "npu")[hardware.type]
+    kind = KINDS[hardware.type]
     return Device(kind, index, host=True, vendor=hardware.vendor, description=hardware.metadata.values.get("Description", ""))
 
 
