@@ -171,14 +171,6 @@ class _Partitioner:
         failed: Mapping[tuple[str, str], str],
     ) -> None:
         self.graph, self.providers, self.options = graph, providers, options
-        self.used = [node.used_names() for node in graph.nodes]
-        self.producer = {out: i for i, node in enumerate(graph.nodes) for out in node.outputs if out}
-        self.readers: dict[str, list[int]] = {}
-        for i, names in enumerate(self.used):
-            for name in names:
-                self.readers.setdefault(name, []).append(i)
-        self.needs = [{self.producer[n] for n in names if n in self.producer} for names in self.used]
-        self.shape_nodes = host_shape_nodes(graph) if options.shapes_on_host else frozenset[int]()
         self.placed = placed_nodes(graph, providers, options.rules)
         self.denied: dict[tuple[int, int], Support] = {
             (p, i): Support.no(f"placed on {providers[where.provider].name} by {where.rule}", code="placed")
@@ -186,7 +178,7 @@ class _Partitioner:
             for p in range(len(providers))
             if p != where.provider
         }
-        for p, provider in enumerate(providers):
+        for p, provider in enumerate(providers if failed else ()):
             for i, node in enumerate(graph.nodes):
                 why = failed.get((provider.name, next((n for n in node.outputs if n), "")))
                 if why is not None:
@@ -196,6 +188,34 @@ class _Partitioner:
         for i, where in self.restored.items():
             elsewhere = Support.no(f"a compiled part of {providers[where].name}", code="compiled-part")
             self.denied |= {(p, i): elsewhere for p in range(len(providers)) if p != where}
+
+    # what only graphs of several parts are asked
+
+    @cached_property
+    def used(self) -> list[set[str]]:
+        """What each node reads."""
+        return [node.used_names() for node in self.graph.nodes]
+
+    @cached_property
+    def producer(self) -> dict[str, int]:
+        return {out: i for i, node in enumerate(self.graph.nodes) for out in node.outputs if out}
+
+    @cached_property
+    def readers(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for i, names in enumerate(self.used):
+            for name in names:
+                found.setdefault(name, []).append(i)
+        return found
+
+    @cached_property
+    def needs(self) -> list[set[int]]:
+        """The nodes whose results each node reads."""
+        return [{self.producer[n] for n in names if n in self.producer} for names in self.used]
+
+    @cached_property
+    def shape_nodes(self) -> frozenset[int]:
+        return host_shape_nodes(self.graph) if self.options.shapes_on_host else frozenset[int]()
 
     def _source(self, node: Node) -> int:
         """The provider that a compiled part is for."""
@@ -212,11 +232,17 @@ class _Partitioner:
     def cut(self) -> Partition:
         while True:
             units, refused = self._assign()
-            order = schedule(units, self.needs)
-            assert order is not None, "capabilities that form a cycle are refused when they are claimed"
-            groups = [(units[g[0]].provider, tuple(sorted(n for u in g for n in units[u].nodes))) for g in order]
+            groups = self._groups(units)
             if not self._evict_islands(groups):
                 return self._result(groups, refused)
+
+    def _groups(self, units: list[Unit]) -> list[tuple[int, tuple[int, ...]]]:
+        """The units as parts in execution order: their providers and nodes."""
+        if len({unit.provider for unit in units}) == 1 and not any(unit.whole for unit in units):
+            return [(units[0].provider, tuple(range(len(self.graph.nodes))))]
+        order = schedule(units, self.needs)
+        assert order is not None, "capabilities that form a cycle are refused when they are claimed"
+        return [(units[g[0]].provider, tuple(sorted(n for u in g for n in units[u].nodes))) for g in order]
 
     def _assign(self) -> tuple[list[Unit], dict[tuple[int, int], Support]]:
         """Units that cover the graph, and each refusal of (provider, node)."""
@@ -334,11 +360,14 @@ class _Partitioner:
         if self.options.keep_islands:
             return False
         found = False
+        free = {p for p in {p for p, _ in groups} if self.providers[p].device.host and not self.providers[p].part_microseconds}
+        if all(p in free for p, _ in groups):
+            return False
         inside = {i: g for g, (_, nodes) in enumerate(groups) for i in nodes}
+        homes = {groups[g][0] for i, g in inside.items() if i not in self.shape_nodes}  # of nodes that are no shape arithmetic
         for g, (p, nodes) in enumerate(groups):
-            rest = [i for i, h in inside.items() if i not in self.shape_nodes and groups[h][0] != p]
-            free_to_call = self.providers[p].device.host and not self.providers[p].part_microseconds
-            if free_to_call or not rest or any(i in self.placed for i in nodes) or not self._others_take(p, nodes):
+            alone = not homes - {p}
+            if p in free or alone or any(i in self.placed for i in nodes) or not self._others_take(p, nodes):
                 continue
             why = (
                 self._not_worth_a_call(p, nodes) if self.providers[p].device.host else self._not_worth_copies(g, groups, inside)
@@ -393,14 +422,13 @@ class _Partitioner:
 
     def _result(self, groups: list[tuple[int, tuple[int, ...]]], refused: Mapping[tuple[int, int], Support]) -> Partition:
         owner = {i: p for p, nodes in groups for i in nodes}
-        placements = tuple(
+        names = [p.name for p in self.providers]
+        placements = tuple([
             Placement(
-                node,
-                self.providers[owner[i]].name,
-                {p.name: refused[q, i] for q, p in enumerate(self.providers) if q != owner[i]},
+                node, names[owner[i]], {name: refused[q, i] for q, name in enumerate(names) if q != owner[i]}
             )
             for i, node in enumerate(self.graph.nodes)
-        )
+        ])  # fmt: skip
         parts = [
             _part(k, self.graph, self.providers[p], nodes, self._read_outside(nodes)) for k, (p, nodes) in enumerate(groups)
         ]
@@ -408,16 +436,17 @@ class _Partitioner:
 
     def _read_outside(self, nodes: tuple[int, ...]) -> set[str]:
         """Names made by `nodes` that other nodes, or the caller, read."""
-        members, returned = set(nodes), set(self.graph.output_names())
+        returned = set(self.graph.output_names())
+        if len(nodes) == len(self.graph.nodes):
+            return returned.intersection([n for node in self.graph.nodes for n in node.outputs])
+        members = set(nodes)
         made = (n for i in nodes for n in self.graph.nodes[i].outputs if n)
         return {n for n in made if n in returned or any(j not in members for j in self.readers.get(n, ()))}
 
 
 def _part(index: int, graph: Graph, provider: ExecutionProvider, nodes: tuple[int, ...], read_outside: set[str]) -> Part:
     sub = _subgraph(graph, nodes, read_outside, f"{graph.name}/part{index}")
-    members = sub.nodes
-    host = frozenset(n for n in sub.input_names() if not provider.device.host and _read_on_host(provider, members, n))
-    return Part(index, provider, nodes, sub, host)
+    return Part(index, provider, nodes, sub, frozenset() if provider.device.host else _read_on_host(provider, sub))
 
 
 def subgraph(graph: Graph, nodes: Sequence[int], name: str = "") -> Graph:
@@ -433,7 +462,10 @@ def _subgraph(graph: Graph, nodes: Sequence[int], read_outside: set[str], name: 
     members = [graph.nodes[i] for i in nodes]
     used: dict[str, None] = {}
     for node in members:
-        used.update(dict.fromkeys([*(n for n in node.inputs if n), *sorted(node.used_names())]))
+        used.update(dict.fromkeys(node.inputs))
+        if node.has_subgraphs:
+            used.update(dict.fromkeys(sorted(node.used_names())))
+    used.pop("", None)
     made = {out: None for node in members for out in node.outputs if out}
     order = {name: i for i, name in enumerate(graph.input_names())}
     inputs = sorted((n for n in used if n not in made and n not in graph.constants), key=lambda n: order.get(n, len(order)))
@@ -452,11 +484,22 @@ def _subgraph(graph: Graph, nodes: Sequence[int], read_outside: set[str], name: 
     )
 
 
-def _read_on_host(provider: ExecutionProvider, nodes: list[Node], name: str) -> bool:
-    """Whether every node of a part reads `name` in host memory."""
-    readers = [(node, i) for node in nodes for i, n in enumerate(node.inputs) if n == name]
-    captured = any(name in sub.captured_names() for node in nodes for sub in node.subgraphs)
-    return bool(readers) and not captured and all(provider.reads_on_host(node, i) for node, i in readers)
+def _read_on_host(provider: ExecutionProvider, part: Graph) -> frozenset[str]:
+    """The inputs of a part that every node of it reads in host memory."""
+    names = set(part.input_names())
+    readers: dict[str, list[tuple[Node, int]]] = {}
+    captured: set[str] = set()
+    for node in part.nodes:
+        for i, name in enumerate(node.inputs):
+            if name in names:
+                readers.setdefault(name, []).append((node, i))
+        for sub in node.subgraphs:
+            captured |= sub.captured_names()
+    return frozenset(
+        name
+        for name, found in readers.items()
+        if name not in captured and all(provider.reads_on_host(node, i) for node, i in found)
+    )
 
 
 def _with_copies(graph: Graph, parts: Sequence[Part]) -> Iterator[Step]:
@@ -464,10 +507,16 @@ def _with_copies(graph: Graph, parts: Sequence[Part]) -> Iterator[Step]:
     home: dict[str, tuple[Device, ExecutionProvider | None]] = dict.fromkeys(graph.input_names(), (HOST, None))
     present: set[tuple[str, Device]] = set()
     for part in parts:
-        readers = part.graph.consumers() if part.provider.device.host or part.host_inputs else {}
+        readers: dict[str, list[Node]] | None = None
         for name in part.graph.input_names():
             target = HOST if name in part.host_inputs else part.provider.device
-            shape_only = target.host and all(n.op_type in READS_ONLY_SHAPE and not n.domain for n in readers.get(name, ()))
+            if home[name][0].shares_memory_with(target):
+                continue
+            if target.host and readers is None:
+                readers = part.graph.consumers()
+            shape_only = target.host and all(
+                n.op_type in READS_ONLY_SHAPE and not n.domain for n in (readers or {}).get(name, ())
+            )
             yield from _copy(graph, name, home[name], target, part.provider, present, shape_only)
         yield part
         home.update((n, (part.provider.device, part.provider)) for n in part.graph.output_names())
