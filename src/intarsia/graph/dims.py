@@ -20,7 +20,7 @@ from intarsia.errors import SizeTooLarge
 Dim = Union[int, "Expr"]
 Shape = tuple[Dim, ...]
 
-_fresh = itertools.count()
+_fresh, _latest = itertools.count(), -1
 _MOST_TERMS, _MOST_POWER = 1 << 17, 64  # of a product: a chain of nodes that square a size doubles them each time
 _REJOINED_TERMS = 32  # of a sum in which the two parts of a cut are looked for: their pairs are its square
 _TEXT_LIMIT = 240  # characters: operations on operations on ... would have texts that grow exponentially
@@ -305,7 +305,14 @@ def written_name(name: str) -> str | None:
 
 def fresh_symbol(hint: str = "d") -> Expr:
     """A size with a name used nowhere else: of an unnamed dimension, or one that depends on data."""
-    return symbol(f"{hint}#{next(_fresh)}")
+    global _latest  # noqa: PLW0603
+    _latest = next(_fresh)
+    return symbol(f"{hint}#{_latest}")
+
+
+def latest_fresh() -> int:
+    """The number of the latest fresh symbol: the same as before where no thread has made one since."""
+    return _latest
 
 
 def opaque(name: str, *args: Dim) -> Expr:

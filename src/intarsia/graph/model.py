@@ -277,14 +277,15 @@ class Node:
 
     def copy(self, **changes: Any) -> Node:
         """A copy whose lists and attribute dict can be changed without touching this node."""
-        values: dict[str, Any] = {
-            "op_type": self.op_type, "inputs": list(self.inputs), "outputs": list(self.outputs),
-            "attributes": dict(self.attributes), "domain": self.domain, "name": self.name, "version": self.version,
-            "overload": self.overload, "doc": self.doc, "origin": self.origin, "metadata": self.metadata,
-            "widened_from": self.widened_from, "traced": self.traced,
-        }  # fmt: skip
-        values.update(changes)
-        return Node(**values)
+        made: Node = object.__new__(Node)
+        values = made.__dict__
+        values.update(self.__dict__)
+        values["inputs"], values["outputs"] = list(self.inputs), list(self.outputs)
+        values["attributes"] = dict(self.attributes)
+        if changes:
+            values.update(changes)
+            made.__post_init__()
+        return made
 
     def names_apart(self, outer: AbstractSet[str]) -> None:
         """`Graph.names_apart` of the node's subgraphs, where `outer` are the names around them."""

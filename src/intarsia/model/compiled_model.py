@@ -22,7 +22,6 @@ from intarsia.ep.provider import CompileContext, ExecutionProvider
 from intarsia.errors import EPFail, IntarsiaError, ModelRequiresCompilation, OutOfMemory, check_outputs, crashed
 from intarsia.graph.model import Graph
 from intarsia.lazy_dataclass import dataclass
-from intarsia.model.trace_profile import Profile, ProfiledNode
 from intarsia.ops.framework.registry import Registry
 from intarsia.ops.framework.registry_scopes import using
 from intarsia.partition.partition import Copy, Part, Partition, PartitionOptions, answering, label, partition
@@ -30,7 +29,7 @@ from intarsia.values.feeds import fast_calls
 
 if TYPE_CHECKING:
     from intarsia.model.runnable import RunCall
-
+    from intarsia.model.trace_profile import Profile
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,8 @@ class CompiledModel:
         steps = [self._copy_step(s) if isinstance(s, Copy) else self._program_step(s, next(by_part)) for s in split.steps]
         self._steps = steps
         if profile is not None:
+            from intarsia.model.trace_profile import ProfiledNode
+
             for part in split.parts:
                 nodes = [split.graph.nodes[i] for i in part.nodes]
                 found = {n.outputs[0]: ProfiledNode(label(n), n.op_type, part.provider.name) for n in nodes if n.outputs}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -43,7 +42,7 @@ def replace_files(files: Sequence[tuple[str | os.PathLike[str], Write]]) -> None
             if _is_special(path):
                 _written(path, path, "wb", write)
                 continue
-            beside = path.with_name(f".intarsia.tmp.{secrets.token_hex(8)}")
+            beside = path.with_name(f".intarsia.tmp.{os.urandom(8).hex()}")
             begun.append((beside, path))
             _written(path, beside, "xb", write)
             with suppress(OSError):

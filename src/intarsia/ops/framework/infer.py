@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from intarsia import progress
 from intarsia.errors import IntarsiaError, InvalidGraph, NotImplemented, OutOfMemory
-from intarsia.graph.dims import Expr, Shape, fresh_symbol, is_static, product, symbol
+from intarsia.graph.dims import Expr, Shape, fresh_symbol, is_static, latest_fresh, product, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, OptionalType, SequenceType, TensorType, Value, ValueType
 from intarsia.lazy_dataclass import dataclass
@@ -56,6 +56,7 @@ class Inference:
         traces: per node (by its first output's name), its primitives: one root per output.
         requirements: per node, what its definition asks of sizes that are not known.
         unknown: per node, why it could not be traced (its definition needs a value that only a run gives).
+        alike: what was traced, for other nodes of the same operator, attributes and operands' types.
         assumed: values whose type the model declares and nothing else tells: a run may make others.
         declared: the same, and those whose types follow from such.
     """
@@ -69,6 +70,7 @@ class Inference:
     unknown: dict[str, str] = field(default_factory=dict)
     declared: set[str] = field(default_factory=set)
     assumed: set[str] = field(default_factory=set)
+    alike: dict[tuple[Any, ...], Traced] = field(default_factory=dict)
     _made: tuple[list[Node], int, dict[str, Node]] | None = None
 
     def producer(self, name: str) -> Node | None:
@@ -176,11 +178,15 @@ def infer_node(result: Inference, node: Node, registry: Registry, strict: bool =
         result.declared.update(filter(None, node.outputs))
     for name, found in zip(node.outputs, outputs, strict=False):
         if name and found is not None:
-            if isinstance(found, TensorType) and found.shape:
-                _check_shape(node, name, found.shape)
             result.types[name] = found
         elif name:
             _declare_one(result, name)
+
+
+def _check_shapes(node: Node, types: Sequence[ValueType | None]) -> None:
+    for name, kind in zip(node.outputs, types, strict=False):
+        if name and isinstance(kind, TensorType) and kind.shape:
+            _check_shape(node, name, kind.shape)
 
 
 def _check_shape(node: Node, name: str, shape: Shape) -> None:
@@ -220,10 +226,16 @@ def _declare_one(result: Inference, name: str) -> None:
         result.assumed.add(name)
 
 
-def _outputs_of(result: Inference, node: Node, record: OpRecord, registry: Registry) -> list[ValueType | None] | None:
-    inputs = [result.types.get(n) if n else None for n in node.inputs]
-    missing = next((n for n, t in zip(node.inputs, inputs, strict=True) if n and t is None), None)
-    ranked = not any(isinstance(t, TensorType) and t.shape is None for t in inputs)
+def _outputs_of(result: Inference, node: Node, record: OpRecord, registry: Registry) -> Sequence[ValueType | None] | None:
+    types, inputs, missing, ranked = result.types, [], None, True
+    for name in node.inputs:
+        kind = types.get(name) if name else None
+        inputs.append(kind)
+        if kind is None:
+            if name and missing is None:
+                missing = name
+        elif kind.__class__ is TensorType and kind.shape is None:  # type: ignore[attr-defined]
+            ranked = False
     if record.host or missing is not None or not ranked:  # else when it is traced
         _check(record, node, inputs)
     if missing is not None:
@@ -233,36 +245,104 @@ def _outputs_of(result: Inference, node: Node, record: OpRecord, registry: Regis
         with collected() as asked:
             found = _infer_host(result, node, record, inputs, registry)
         result.requirements[node.outputs[0]] = tuple(asked)
+        _check_shapes(node, found)
         return found
     if not ranked:
         result.unknown[node.outputs[0]] = "the rank of an input is known only at run time"
         return None
-    values = {i: result.values.get(n) for i, n in enumerate(node.inputs) if n}
-    bound = _data_symbols(record, node, inputs, values, result)
-    roots, result.requirements[node.outputs[0]] = _traced(record, node, inputs, bound)
-    if any(not isinstance(r, k.Tensor) for r in roots if r is not None):  # Identity of a sequence: its type passes through
-        return [TensorType(r.dtype, r.shape) if isinstance(r, k.Tensor) else r for r in roots]
-    result.traces[node.outputs[0]] = roots
-    _follow_values(result, node, roots, values)
-    return [None if r is None else TensorType(r.dtype, r.shape) for r in roots]
+    known = result.values
+    values = {i: known.get(n) for i, n in enumerate(node.inputs) if n} if record.value_indices else {}
+    bound = _data_symbols(record, node, inputs, values, result) if values else values
+    traced = _traced(result, record, node, inputs, bound)
+    result.requirements[node.outputs[0]] = traced.requirements
+    if traced.whole:
+        result.traces[node.outputs[0]] = list(traced.roots)
+        if traced.followed:
+            values = values or {i: known.get(n) for i, n in enumerate(node.inputs) if n}
+            _follow_values(result, node, traced.roots, values)
+    return traced.types
+
+
+class Traced(NamedTuple):
+    """What tracing found for a node.
+
+    Attributes:
+        key: what that depends on.
+        roots: its primitives, one for each output.
+        requirements: what they ask of sizes.
+        types: those of the outputs.
+        whole: whether all outputs are tensors (Identity of a sequence is not: its type passes through).
+        followed: whether `_follow_values` may learn something.
+        attributes: the node's, kept so that no id in the key is used again.
+    """
+
+    key: tuple[Any, ...]
+    roots: tuple[k.Tensor | None, ...]
+    requirements: tuple[Requirement, ...]
+    types: tuple[ValueType | None, ...]
+    whole: bool
+    followed: bool
+    attributes: tuple[Any, ...]
 
 
 def _traced(
+    result: Inference, record: OpRecord, node: Node, inputs: Sequence[ValueType | None],
+    values: Mapping[int, np.ndarray | None],
+) -> Traced:  # fmt: skip
+    """What is found by tracing the node; last time, where nothing that it depends on has changed, or for a node alike."""
+    indices, outputs = record.value_indices, tuple(map(bool, node.outputs))
+    elements = tuple(None if v is None else tuple(v.flat) for v in map(values.get, sorted(indices))) if indices else ()
+    attributes = node.attributes
+    ids = tuple([(name, id(value)) for name, value in attributes.items()]) if attributes else ()
+    key = (record, tuple(inputs), elements, outputs, ids)
+    if node.traced is not None and node.traced.key == key:
+        found: Traced = node.traced
+        return found
+    shared = _shared_key(record, key, attributes)
+    alike = result.alike.get(shared) if shared is not None else None
+    if alike is None:
+        latest = latest_fresh()
+        alike = _traced_anew(record, node, inputs, values)
+        if shared is not None and latest_fresh() == latest:  # no size has a name of its own
+            result.alike[shared] = alike
+    node.traced = alike._replace(key=key, attributes=tuple(attributes.values()))
+    return alike
+
+
+def _traced_anew(
     record: OpRecord, node: Node, inputs: Sequence[ValueType | None], values: Mapping[int, np.ndarray | None]
-) -> tuple[list[k.Tensor | None], tuple[Requirement, ...]]:
-    """The node's primitives, and what they ask of sizes; those found last time where nothing they depend on has changed."""
-    elements = tuple(None if v is None else tuple(v.flat) for v in (values.get(i) for i in sorted(record.value_indices)))
-    outputs = tuple(map(bool, node.outputs))
-    key = (record, tuple(inputs), elements, outputs, tuple((a, id(v)) for a, v in node.attributes.items()))
-    if node.traced is not None and node.traced[0] == key:
-        return list(node.traced[1]), node.traced[2]
+) -> Traced:
     _check(record, node, inputs)
     operands = [k.input(i, t.dtype, t.shape or ()) if isinstance(t, TensorType) else t for i, t in enumerate(inputs)]
     with collected() as asked:
         roots = trace(record, node, operands, values)
-    # the attributes are kept, so that no id is reused
-    node.traced = (key, list(roots), tuple(asked), list(node.attributes.values()))
-    return roots, tuple(asked)
+    types = tuple(TensorType(r.dtype, r.shape) if isinstance(r, k.Tensor) else r for r in roots)
+    _check_shapes(node, types)
+    whole = all(r is None or isinstance(r, k.Tensor) for r in roots)
+    followed = whole and any(r is not None and (r.dtype in _INTEGERS or len(r.shape) <= 1) for r in roots)
+    return Traced((), tuple(roots), tuple(asked), types, whole, followed, ())
+
+
+_VALUES = (int, str, bytes, bool, DType)
+
+
+def _shared_key(record: OpRecord, key: tuple[Any, ...], attributes: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Equal for nodes for which tracing finds the same; None where that cannot be told."""
+    _, inputs, elements, outputs, _ = key
+    if not record.own or record.wants_context or any(e is not None and any(type(x) is float for x in e) for e in elements):
+        return None
+    given = []
+    for name, value in attributes.items():
+        kind = type(value)
+        if kind in _VALUES:
+            given.append((name, kind, value))
+        elif kind is float:
+            given.append((name, kind, value.hex()))  # 0.0 is not -0.0
+        elif kind is list and all(type(x) in _VALUES for x in value):
+            given.append((name, kind, *value))
+        else:
+            return None
+    return id(record), inputs, elements, outputs, tuple(given)  # the registry has the record
 
 
 def _data_symbols(
@@ -409,7 +489,7 @@ def _infer_host(
 
 
 def _follow_values(
-    result: Inference, node: Node, roots: list[k.Tensor | None], values: Mapping[int, np.ndarray | None]
+    result: Inference, node: Node, roots: Sequence[k.Tensor | None], values: Mapping[int, np.ndarray | None]
 ) -> None:
     """Evaluate integer outputs on dimensions, where all that they depend on is known; so are sizes cast to floating point."""
     for name, root in zip(node.outputs, roots, strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 
 from intarsia.errors import UnknownOperator
@@ -176,5 +175,7 @@ def _hint(domain: str, op_type: str, version: int, registry: Registry) -> str:
         return f"did you mean {label(*elsewhere)}?"
     by_name = {name: (d, name) for d, name in sorted(names, key=lambda key: key[0] == domain)}  # the own domain counts first
     folded = {name.lower(): name for name in by_name}
+    import difflib
+
     close = difflib.get_close_matches(op_type.lower(), list(folded), n=1, cutoff=0.75)
     return f"did you mean {label(*by_name[folded[close[0]]])}?" if close else ""

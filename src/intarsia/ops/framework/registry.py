@@ -172,6 +172,9 @@ class Registry:
             yield from entries
 
 
+_MOST_KNOWN = 1 << 12  # answers: models may ask for operators of any name
+
+
 class IndexedRegistry(Registry):
     """Operators whose modules are imported when one of them is looked for; who asks for all imports all.
 
@@ -182,6 +185,7 @@ class IndexedRegistry(Registry):
         self._found: dict[tuple[str, str], list[OpRecord]] = {}
         self._modules: dict[tuple[str, str], tuple[str, ...]] = {}  # that define an operator
         self._absent: dict[str, None] = {}  # modules that were not imported yet, in their order
+        self._in_force: dict[tuple[str, str, int], OpRecord | None] = {}  # what `find` found
 
     def index(self, families: Mapping[str, Iterable[tuple[str, str]]]) -> None:
         """Say which operators (domain, name) each module defines."""
@@ -204,6 +208,15 @@ class IndexedRegistry(Registry):
             self._import(self._modules.get((domain, name), ()))
         return self._found.get((domain, name), ())
 
+    def find(self, domain: str, name: str, version: int) -> OpRecord | None:
+        key = (domain, name, version)
+        found = self._in_force.get(key)
+        if found is None and key not in self._in_force:
+            found = super().find(domain, name, version)
+            if len(self._in_force) < _MOST_KNOWN:
+                self._in_force[key] = found
+        return found
+
     def _import(self, modules: Sequence[str]) -> None:
         for module in modules:
             if module in self._absent:
@@ -212,6 +225,7 @@ class IndexedRegistry(Registry):
 
     def add(self, record: OpRecord) -> None:
         _add(self._found, record)
+        self._in_force.clear()
 
 
 def _add(records: dict[tuple[str, str], list[OpRecord]], record: OpRecord) -> None:

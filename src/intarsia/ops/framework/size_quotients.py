@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -63,6 +62,8 @@ def _operand(name: str, values: Mapping[str, np.ndarray], ratios: Mapping[str, R
         return Ratio(x)
     if not isinstance(x, float) or not math.isfinite(x):
         return None
+    from fractions import Fraction  # with decimals, a millisecond
+
     exact = Fraction(x)
     return Ratio(exact.numerator, exact.denominator) if max(abs(exact.numerator), exact.denominator) <= _MOST else None
 
