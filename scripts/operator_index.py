@@ -1,4 +1,5 @@
-"""Write src/intarsia/ops/family_index.py: which module defines which operators, so that a session imports those of its model.
+"""Write which modules a model's operators need, so that a session imports those alone: src/intarsia/ops/family_index.py, which
+module defines which operators, and src/intarsia/passes/rule_index.py, at which operators the rules of a set begin.
 
     python scripts/operator_index.py [--check]
 """
@@ -35,6 +36,16 @@ def _key(text: str) -> tuple[str, str]:
     domain, _, name = text.rpartition("::")
     return domain, name
 '''
+RULE_INDEX = ROOT / "src" / "intarsia" / "passes" / "rule_index.py"
+RULE_HEAD = '''"""At which operators the rules of each set begin. Written by scripts/operator_index.py; not to be edited."""
+
+from __future__ import annotations
+
+_OPERATORS = {
+'''
+RULE_TAIL = '''}
+OPERATORS = {name: frozenset(operators.split()) for name, operators in _OPERATORS.items()}
+'''
 WIDTH = 124
 
 
@@ -61,10 +72,19 @@ def defined() -> dict[str, list[str]]:
     return {module: sorted(names) for module, names in sorted(found.items())}
 
 
-def rendered() -> str:
+def begun_at() -> dict[str, list[str]]:
+    """Rule set -> the operators at which its rules begin."""
+    from intarsia.passes.optimizer import OPTIONAL, PHASES, rule_set
+
+    names = [name for phase in (*PHASES, OPTIONAL) for name in phase]
+    return {name: sorted({root for rule in rule_set(name) for root in rule.roots}) for name in names}
+
+
+def rendered(found: dict[str, list[str]]) -> str:
+    """The lines of a table."""
     lines = []
-    for module, names in defined().items():
-        lines.append(f'    "{module}": (')
+    for key, names in found.items():
+        lines.append(f'    "{key}": (')
         line = ""
         for name in names:
             if len(line) + len(name) + 1 > WIDTH - 10:
@@ -72,18 +92,18 @@ def rendered() -> str:
                 line = ""
             line += f"{name} "
         lines += [f'        "{line.rstrip()}"', "    ),"]
-    return HEAD + "\n".join(lines) + "\n" + TAIL
+    return "\n".join(lines) + "\n"
 
 
 def main(arguments: Sequence[str]) -> int:
-    text = rendered()
-    if "--check" in arguments:
-        current = INDEX.read_text(encoding="utf-8") if INDEX.exists() else ""
-        if current != text:
-            print(f"{INDEX.relative_to(ROOT)} is not up to date; write it anew: {COMMAND}", file=sys.stderr)
-        return int(current != text)
-    INDEX.write_text(text, encoding="utf-8")
-    return 0
+    texts = {INDEX: HEAD + rendered(defined()) + TAIL, RULE_INDEX: RULE_HEAD + rendered(begun_at()) + RULE_TAIL}
+    stale = [path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path in stale:
+        if "--check" in arguments:
+            print(f"{path.relative_to(ROOT)} is not up to date; write it anew: {COMMAND}", file=sys.stderr)
+        else:
+            path.write_text(texts[path], encoding="utf-8")
+    return int("--check" in arguments and bool(stale))
 
 
 if __name__ == "__main__":

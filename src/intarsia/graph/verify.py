@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from intarsia.errors import InvalidGraph, UndefinedValue
@@ -49,24 +48,30 @@ def _verify(graph: Graph, where: str, outer: frozenset[str] | set[str]) -> None:
         define(value.name, "a graph input")
     for name in graph.constants:
         define(name, "a constant (initializer)")
-    for i, name in enumerate(graph.overridable):
-        if name in graph.overridable[:i]:
+    listed: set[str] = set()
+    for name in graph.overridable:
+        if name in listed:
             raise InvalidGraph(f"{where}: the input {name!r} is listed twice")
         if name not in graph.constants:
             raise InvalidGraph(f"{where}: the overridable input {name!r} has no constant of that name as its default")
+        listed.add(name)
     for node in graph.nodes:
         _verify_node(graph.nodes, node, where, visible)
-        for name in filter(None, node.outputs):
-            define(name, f"node {node.name!r} ({node.op_type})")
+        for name in node.outputs:
+            if name and name in visible:
+                define(name, f"node {node.name!r} ({node.op_type})")  # raises
+            elif name:
+                inner.add(name)
+                visible.add(name)
     for value in graph.outputs:
         if value.name and value.name not in visible:
             raise InvalidGraph(f"{where}: nothing computes the graph output {value.name!r}{_similar(value.name, visible)}")
 
 
 def _verify_node(nodes: list[Node], node: Node, where: str, visible: set[str]) -> None:
-    at = f"{where}, node {node.name!r} ({node.op_type})"
     for name in node.inputs:
         if name and name not in visible:
+            at = f"{where}, node {node.name!r} ({node.op_type})"
             writer = next((n for n in nodes if name in n.outputs), None)
             if writer is None:
                 raise UndefinedValue(f"{at}: nothing computes its input {name!r}{_similar(name, visible)}")
@@ -81,10 +86,12 @@ def _verify_node(nodes: list[Node], node: Node, where: str, visible: set[str]) -
             if isinstance(sub, Graph):
                 if sub.captured_names() & set(node.outputs) - visible:
                     sorted_nodes(nodes, where)
-                _verify(sub, f"{at}, attribute {key!r}", visible)
+                _verify(sub, f"{where}, node {node.name!r} ({node.op_type}), attribute {key!r}", visible)
 
 
 def _similar(name: str, names: Iterable[str]) -> str:
+    import difflib
+
     known = [n for n in names if n]
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6) if len(known) <= _COMPARED_NAMES else []
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -113,6 +112,8 @@ def configured(graph: Graph, options: SessionOptions) -> SessionOptions:
     text = graph.metadata.properties.get("ort_config")
     if text is None:
         return options
+    import json
+
     try:
         given = json.loads(text).get("session_options", {})
         items = dict(given).items()
@@ -259,7 +260,7 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
     from intarsia.ops.framework.infer import infer
     from intarsia.ops.framework.missing_operators import require_operators
     from intarsia.ops.framework.registry_scopes import redirected, restored
-    from intarsia.passes import optimize, standardize
+    from intarsia.passes import optimize
     from intarsia.passes.disabled_rewrites import DISABLED_KEY, names_in
     from intarsia.passes.level import GraphOptimizationLevel
 
@@ -272,6 +273,8 @@ def optimised(graph: Graph, options: SessionOptions, disabled: frozenset[str]) -
     require_operators(graph, operators)
     result = optimize(graph, options.graph_optimization_level, disabled=disabled, registry=operators)
     if options.optimized_model_filepath:
+        from intarsia.passes import standardize
+
         saved = restored(standardize(result.graph))
         if options.graph_optimization_level is GraphOptimizationLevel.ORT_ENABLE_BASIC:
             saved = _with_types_of(saved, set(_typed_names(graph)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -93,5 +92,7 @@ class Profile:
 
     def write(self, path: Path) -> None:
         """Write the trace to this file."""
+        import json
+
         lines = ",\n".join(json.dumps(event) for event in self.events)
         replace_text(path, f"[\n{lines}\n]\n")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from intarsia import progress
@@ -13,69 +14,58 @@ from intarsia.graph.verify import verify
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference, infer, resolve_version
 from intarsia.ops.framework.registry import Registry
-from intarsia.passes.analysis.loop_types import body_inference, taken_types
-from intarsia.passes.graph import expand_gradients, inline
-from intarsia.passes.graph.sink_into_branches import sink_into_branches
+from intarsia.passes.graph import inline
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Rewriter
-from intarsia.passes.rule import ANY_OP, Rule, RuleSet
-from intarsia.passes.rules import (
-    einsum_to_matmul,
-    eliminate_sequences,
-    fold_affine,
-    fold_constants,
-    fold_padding,
-    fuse_activations,
-    fuse_attention,
-    fuse_norms,
-    fuse_rotary,
-    hoist_loop_invariants,
-    hoist_through_concat,
-    loop_to_gather,
-    loop_to_scan_outputs,
-    merge_parallel_convs,
-    separable_max_pool,
-    simplify_indexing,
-    simplify_shapes,
-    standardize_contrib,
-)
+from intarsia.passes.rule import Rule, RuleSet
+from intarsia.passes.rule_index import OPERATORS
 
 _SMALL_NBYTES = 64  # constants from around a body that it may have as its own
 _SINK = "sink_into_branches"  # not a rule at a node, but named, counted and disabled like one
+_TRAINING = "ai.onnx.preview.training"
 _MAX_SCANS = 12  # a scan that changes nothing ends a phase; rules that undo one another would never end it
 
-# Each phase runs its rule sets, and those of all phases before it, until nothing changes.
-PHASES: tuple[tuple[RuleSet, ...], ...] = (
+# Each phase runs its rule sets, and those of all phases before it, until nothing changes. They are named by module and literal:
+# one is imported when a node is met at which one of its rules may begin (`rule_index`).
+PHASES: tuple[tuple[str, ...], ...] = (
     (
-        standardize_contrib.RULES,
-        fold_constants.RULES,
-        inline.RULES,
-        loop_to_gather.RULES,
-        hoist_loop_invariants.RULES,
-        loop_to_scan_outputs.RULES,
-        eliminate_sequences.RULES,
-        simplify_shapes.RULES,
-        simplify_shapes.EXTENDED_RULES,
-        einsum_to_matmul.RULES,
-        simplify_indexing.RULES,
-        simplify_indexing.EXTENDED_RULES,
-        hoist_through_concat.RULES,
-        fold_affine.RULES,
-        fold_padding.RULES,
+        "rules.standardize_contrib.RULES",
+        "rules.fold_constants.RULES",
+        "graph.inline.RULES",
+        "rules.loop_to_gather.RULES",
+        "rules.hoist_loop_invariants.RULES",
+        "rules.loop_to_scan_outputs.RULES",
+        "rules.eliminate_sequences.RULES",
+        "rules.simplify_shapes.RULES",
+        "rules.simplify_shapes.EXTENDED_RULES",
+        "rules.einsum_to_matmul.RULES",
+        "rules.simplify_indexing.RULES",
+        "rules.simplify_indexing.EXTENDED_RULES",
+        "rules.hoist_through_concat.RULES",
+        "rules.fold_affine.RULES",
+        "rules.fold_padding.RULES",
     ),
     (
-        fuse_activations.RULES,
-        fuse_norms.RULES,
-        hoist_through_concat.EXTENDED_RULES,
-        fold_affine.EXTENDED_RULES,
-        merge_parallel_convs.RULES,
-        separable_max_pool.RULES,
+        "rules.fuse_activations.RULES",
+        "rules.fuse_norms.RULES",
+        "rules.hoist_through_concat.EXTENDED_RULES",
+        "rules.fold_affine.EXTENDED_RULES",
+        "rules.merge_parallel_convs.RULES",
+        "rules.separable_max_pool.RULES",
     ),
-    (fuse_rotary.RULES, fuse_attention.RULES),
-    (fuse_attention.HEAD_RULES,),
-    (simplify_shapes.LATE_RULES,),
+    ("rules.fuse_rotary.RULES", "rules.fuse_attention.RULES"),
+    ("rules.fuse_attention.HEAD_RULES",),
+    ("rules.simplify_shapes.LATE_RULES",),
 )
-OPTIONAL: tuple[RuleSet, ...] = (fold_constants.OPTIONAL_RULES,)
+OPTIONAL: tuple[str, ...] = ("rules.fold_constants.OPTIONAL_RULES",)
+
+
+@functools.cache
+def rule_set(name: str) -> RuleSet:
+    """One of those that `PHASES` and `OPTIONAL` name, imported."""
+    module, _, literal = name.rpartition(".")
+    found: RuleSet = getattr(importlib.import_module(f"intarsia.passes.{module}"), literal)
+    return found
 
 
 class LogEntry(NamedTuple):
@@ -107,7 +97,7 @@ class OptimizeResult:
 def rule_names() -> tuple[str, ...]:
     """All rules that can be disabled, and those that must be enabled, in the order in which they are tried."""
     sets = [s for phase in PHASES for s in phase] + list(OPTIONAL)
-    return (*dict.fromkeys(rule.name for s in sets for rule in s), _SINK)
+    return (*dict.fromkeys(rule.name for s in sets for rule in rule_set(s)), _SINK)
 
 
 def optimize(
@@ -132,9 +122,8 @@ def optimize(
         UnknownOption: a name in `disabled` or `enabled` is no rule.
         InvalidGraph: a node's inputs do not fit its definition.
     """
-    known = rule_names()
     for name in sorted(disabled | enabled):
-        if name not in known:
+        if name not in (known := rule_names()):
             raise UnknownOption(f"no optimisation rule is called {name!r}: {nearest(name, known)}")
     before = len(graph.nodes)
     if registry is None:
@@ -142,7 +131,9 @@ def optimize(
 
         registry = all_operators()
     verify(graph)
-    if expand_gradients.has_gradient(graph):
+    if _has_gradient(graph):
+        from intarsia.passes.graph import expand_gradients
+
         graph = expand_gradients.expand_gradients(inline.inline_functions(graph, registry), registry)
     if level is GraphOptimizationLevel.ORT_DISABLE_ALL:
         return OptimizeResult(_versions_in_bodies(inline.inline_functions(graph, registry), registry), nodes_before=before)
@@ -152,6 +143,14 @@ def optimize(
     verify(optimized)
     entries = tuple(LogEntry(rule, len(where), tuple(where)) for rule, where in log.items())
     return OptimizeResult(optimized, entries, before)
+
+
+def _has_gradient(graph: Graph) -> bool:
+    """Whether the graph, or a body in it, contains a Gradient."""
+    return any(
+        node.op_type == "Gradient" and node.domain == _TRAINING or any(map(_has_gradient, node.subgraphs))
+        for node in graph.nodes
+    )
 
 
 def _versions_in_bodies(graph: Graph, registry: Registry, imports: Mapping[str, int] | None = None) -> Graph:
@@ -191,20 +190,16 @@ class _Session:
         for number, ((by_op, always), (new, _)) in enumerate(phases):
             progress.step("optimize", number if outer is None else 0, len(phases))
             for _ in range(_MAX_SCANS):
-                before = self._retyped()
+                before = rewriter.retyped
                 for scan in range(_MAX_SCANS):
                     if rewriter.budget == 0 or not rewriter.run(new, by_op, always, everywhere=scan == 0):
                         break
-                if self._retyped() == before or rewriter.budget == 0:
+                if rewriter.retyped == before or rewriter.budget == 0:
                     break
                 rewriter = self._again(rewriter, outer)
         self.budget = rewriter.budget
         self._optimize_bodies(rewriter)
         return rewriter.finish()
-
-    def _retyped(self) -> int:
-        """How often a rule fired behind which more types are known."""
-        return sum(len(self.log.get(rule, ())) for rule in ("collect_rows", *eliminate_sequences.RETYPED))
 
     def _again(self, rewriter: Rewriter, outer: Rewriter | None) -> Rewriter:
         """The graph so far, inferred anew: sizes of what was in a sequence are known once it is none."""
@@ -227,9 +222,13 @@ class _Session:
             TensorType(v.type.dtype) if isinstance(v.type, TensorType) else v.type for v in body.inputs
         ]
         if node.op_type == "Loop" and not node.domain and len(body.inputs) == len(node.inputs) >= 2:
+            from intarsia.passes.analysis.loop_types import taken_types
+
             kinds = taken_types(node, body, rewriter)
         sunk = self._sunk(inner, kinds, rewriter, node)
         if sunk is not inner and node.op_type == "Loop":
+            from intarsia.passes.analysis.loop_types import taken_types
+
             kinds = taken_types(node, sunk, rewriter)
         inner = sunk
         inner.inputs = [Value(v.name, kind, v.doc) for v, kind in zip(body.inputs, kinds, strict=True)]
@@ -245,6 +244,9 @@ class _Session:
             return body
         if not any(inner.op_type == "If" and not inner.domain for inner in body.nodes):
             return body
+        from intarsia.passes.analysis.loop_types import body_inference
+        from intarsia.passes.graph.sink_into_branches import sink_into_branches
+
         made = sink_into_branches(body, body_inference(body, kinds, around), self.registry)
         if made is not body:
             self.log.setdefault(_SINK, []).append(node.name)
@@ -282,34 +284,46 @@ def _own_constants(body: Graph, around: Rewriter) -> None:
             body.constants[name] = Constant.of(name, found.numpy())
 
 
-Index = tuple[dict[str, list[Rule]], list[Rule]]
+class _ByOperator(dict[str, Sequence[Rule]]):
+    """Of some rule sets, the rules that begin at an operator, found when it is first asked for.
+
+    Args:
+        sets: names of rule sets in order.
+        chosen: whether a rule of a set may fire.
+    """
+
+    def __init__(self, sets: Sequence[str], chosen: Callable[[str, RuleSet, Rule], bool]) -> None:
+        super().__init__()
+        self._sets, self._chosen = sets, chosen
+
+    def __missing__(self, operator: str) -> Sequence[Rule]:
+        sets = [name for name in self._sets if operator in OPERATORS[name]]
+        if not sets:
+            return ()
+        loaded = [(name, rule_set(name)) for name in sets]
+        rules = [r for name, of in loaded for r in of if operator in r.roots and self._chosen(name, of, r)]
+        return self.setdefault(operator, rules)  # the first that was made stays: rewriters know it by its identity
+
+
+Index = tuple[_ByOperator, Sequence[Rule]]
+_ANY = "*"
 
 
 @functools.lru_cache(maxsize=32)
 def _phases(level: GraphOptimizationLevel, disabled: frozenset[str], enabled: frozenset[str]) -> list[tuple[Index, Index]]:
-    """Per phase, all rules that may fire in it, and those of them that are new in it."""
-    phases: list[tuple[Index, Index]] = []
-    chosen: list[Rule] = []
-    tried = 0
-    for i, phase in enumerate(PHASES):
-        for rules in (*phase, *(OPTIONAL if i == 0 else ())):
-            optional = rules in OPTIONAL
-            if level.includes(rules.level):
-                chosen.extend(r for r in rules if r.name not in disabled and (not optional or r.name in enabled))
-        if not phases or len(chosen) > tried:
-            phases.append((_indexed(chosen), _indexed(chosen[tried:])))
-            tried = len(chosen)
-    return phases
+    """Per phase, all rules that may fire in it, and those of them that are new in it: by operator, and for every operator."""
 
+    def chosen(name: str, of: RuleSet, rule: Rule) -> bool:
+        return level.includes(of.level) and rule.name not in disabled and (name not in OPTIONAL or rule.name in enabled)
 
-def _indexed(rules: Iterable[Rule]) -> Index:
-    """Rules for every operator, and by the operator type of their root."""
-    by_op: dict[str, list[Rule]] = {}
-    always = []
-    for rule in rules:
-        if rule.roots == ANY_OP:
-            always.append(rule)
-        else:
-            for op_type in rule.roots:
-                by_op.setdefault(op_type, []).append(rule)
-    return by_op, always
+    def indexed(sets: Sequence[str]) -> Index:
+        by_operator = _ByOperator(sets, chosen)
+        return by_operator, by_operator[_ANY]
+
+    found: list[tuple[Index, Index]] = []
+    sets: list[str] = []
+    for number, phase in enumerate(PHASES):
+        new = [*phase, *(OPTIONAL if number == 0 and enabled else ())]
+        sets += new
+        found.append((indexed(tuple(sets)), indexed(tuple(new))))
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _REACH = 6  # nodes between a pattern's root and the farthest change that can make it match
 _MANY_READERS = 16  # a value read by more nodes is part of no fusion
+_FEW_INPUTS = 16  # more than any pattern has
 _SMALL_ELEMENTS = 8  # constants of at most this many elements are compared by value
 
 
@@ -81,6 +82,14 @@ class Patch:
         return self
 
 
+def _named(node: Node) -> tuple[str, ...]:
+    return node.origin or ((node.name,) if node.name else ())
+
+
+def _united(origins: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for names in origins for name in names))
+
+
 class Rewriter:
     """One graph under change, with its indexes.
 
@@ -88,6 +97,7 @@ class Rewriter:
         producer: value -> node that computes it.
         readers: value -> the nodes that read it, by identity (nodes whose subgraphs capture it included).
         outputs: names of the graph's outputs.
+        retyped: how often a rule fired behind which more types are known.
     """
 
     def __init__(self, found: Inference, registry: Registry, outer: Rewriter | None = None) -> None:
@@ -106,8 +116,12 @@ class Rewriter:
         self.dirty = {id(n) for n in self.graph.nodes}
         self.notes: dict[Any, Any] = {}
         self.touched: set[str] = set()
+        self.retyped = 0
         self._scalars: dict[str, float | None] = {}
         self._keys: dict[str, Any] = {}
+        self._possible: dict[tuple[int, tuple[str, ...]], Sequence[Rule]] = {}
+        self._stood_for: dict[int, list[Node]] = {}
+        self._places: dict[int, dict[str, list[int]]] = {}
         for node in self.graph.nodes:
             self._index(node)
 
@@ -177,6 +191,18 @@ class Rewriter:
         node = self.producer.get(name)
         return node if node is not None and node.op_type in op_types and not node.domain else None
 
+    def heads(self, node: Node) -> tuple[str, ...]:
+        """What each input of a node is, of the first ones that a pattern may look at: the type of the operator that computes
+        it, "Constant" for a constant, "" for what the graph is given."""
+        producer, found = self.producer, []
+        for name in node.inputs if len(node.inputs) <= _FEW_INPUTS else node.inputs[:_FEW_INPUTS]:
+            made_by = producer.get(name)
+            if made_by is not None:
+                found.append(made_by.op_type)
+            else:
+                found.append("Constant" if self.constant(name) is not None else "")
+        return tuple(found)
+
     def record(self, node: Node) -> OpRecord | None:
         return self.registry.find(node.domain, node.op_type, node.version or 10_000)
 
@@ -228,10 +254,22 @@ class Rewriter:
 
     def patch(self, root: Node, matched: Sequence[Node] = ()) -> Patch:
         """An empty patch that replaces `root`; `origin` unites those of the `matched` nodes."""
-        origin: dict[str, None] = {}
-        for node in sorted({id(n): n for n in (*matched, root)}.values(), key=lambda n: self.slot_of.get(id(n), 0)):
-            origin.update(dict.fromkeys(node.origin or ((node.name,) if node.name else ())))
-        return Patch(self, next(o for o in root.outputs if o), tuple(origin))
+        found = {id(n): n for n in (*matched, root)}.values()
+        if len(found) > 1:
+            found = sorted(found, key=lambda n: self.slot_of.get(id(n), 0))
+        return Patch(self, next(o for o in root.outputs if o), _united(map(self._origin, found)))
+
+    def stands_for(self, first: Node, node: Node) -> None:
+        """`first` is made from what `node` was, too: joined when it is asked for, since one may stand for thousands."""
+        self._stood_for.setdefault(id(first), [first]).append(node)
+
+    def _origin(self, node: Node) -> tuple[str, ...]:
+        """The nodes of the model that a node was made from."""
+        merged = self._stood_for.pop(id(node), None)
+        if merged is not None:
+            merged.sort(key=lambda n: self.slot_of.get(id(n), 0))
+            node.origin = _united(_named(n) for n in merged)
+        return _named(node)
 
     def apply(self, patch: Patch, root: Node) -> bool:
         """Put the patch in the place of `root`. False where it would change nothing."""
@@ -288,6 +326,9 @@ class Rewriter:
         """The graph as it is now: nodes in order, constants that are still read."""
         graph = self.graph
         graph.nodes = [node for slot in self.slots for node in slot]
+        for node in graph.nodes:
+            if id(node) in self._stood_for:
+                self._origin(node)
         graph.outputs = [v if v.type is not None else Value(v.name, self.types.get(v.name), v.doc) for v in graph.outputs]
         used = set(self.readers) | self.outputs | self.fixed
         graph.constants = {name: constant for name, constant in graph.constants.items() if name in used}
@@ -313,13 +354,25 @@ class Rewriter:
                 self.values[old] = self.values[new]
             old, new = new, old
         for node in self.readers.pop(old, {}).values():
-            inputs = list(node.inputs)
-            for _ in range(inputs.count(old)):  # without a loop over all of a Concat of thousands, for each of them
-                inputs[inputs.index(old)] = new
-            node.inputs = inputs
+            if len(node.inputs) <= _FEW_INPUTS:
+                node.inputs = [new if n == old else n for n in node.inputs]
+            else:
+                self._replace_in_many(node, old, new)
             if node.has_subgraphs:
                 Graph(nodes=[node]).replace_uses({old: new})
             self.readers.setdefault(new, {})[id(node)] = node
+
+    def _replace_in_many(self, node: Node, old: str, new: str) -> None:
+        """Read `new` in the places of `old`, without a look at all inputs of a Concat of thousands for each of them."""
+        places = self._places.get(id(node))
+        if places is None:
+            node.inputs = list(node.inputs)
+            places = self._places[id(node)] = {}
+            for i, name in enumerate(node.inputs):
+                places.setdefault(name, []).append(i)
+        for i in places.pop(old, ()):
+            node.inputs[i] = new
+            places.setdefault(new, []).append(i)
 
     def _remove_dead(self, names: list[str]) -> None:
         while names:
@@ -342,6 +395,7 @@ class Rewriter:
             self.readers.setdefault(name, {})[id(node)] = node
 
     def _unindex(self, node: Node) -> None:
+        self._places.pop(id(node), None)
         for name in node.outputs:
             if self.producer.get(name) is node:
                 del self.producer[name]
@@ -355,7 +409,11 @@ class Rewriter:
     # --- rules ----------------------------------------------------------------------------------------------------
 
     def alive(self, node: Node) -> bool:
-        return bool(node.outputs) and any(self.producer.get(o) is node for o in node.outputs)
+        producer = self.producer
+        for name in node.outputs:  # noqa: SIM110 # asked of every node, many times: a generator takes three times as long
+            if producer.get(name) is node:
+                return True
+        return False
 
     def run(self, new: Rules, rules: Rules, always: Sequence[Rule], everywhere: bool) -> bool:
         """One scan in topological order; new nodes are tried at once. True where anything changed.
@@ -365,31 +423,48 @@ class Rewriter:
         changed = False
         self.seen.clear()
         self.touched.clear()
-        where = range(len(self.slots)) if everywhere else sorted({self.slot_of[key] for key in self.dirty})
+        dirty = self.dirty
+        where = range(len(self.slots)) if everywhere else sorted({self.slot_of[key] for key in dirty})
         for slot in map(self.slots.__getitem__, where):
             for first in tuple(slot):
-                if not everywhere and id(first) not in self.dirty:
+                if id(first) not in dirty and not (everywhere and new[first.qualified_op]):
                     continue
-                stack = [first]
-                while stack:
-                    node = stack.pop()
-                    if not self.alive(node):
-                        if not any(node.outputs) and any(n is node for n in slot):
-                            self._drop(node)
-                        continue
-                    near = node is not first or id(node) in self.dirty
-                    self.dirty.discard(id(node))
-                    of_op = (rules if near else new).get(node.qualified_op, ())
-                    made = self._try(node, always) if near else None
-                    if made is None:
-                        made = self._try(node, of_op)
-                    if made is not None:
-                        changed = True
-                        stack.extend(n for n in reversed(made) if n is not node)
-                    if self.budget == 0:
-                        return changed
+                if self._scan(first, slot, new, rules, always):
+                    changed = True
+                if self.budget == 0:
+                    return changed
         self._mark_dirty(list(self.touched))
         return changed
+
+    def _scan(self, first: Node, slot: list[Node], new: Rules, rules: Rules, always: Sequence[Rule]) -> bool:
+        """Try the rules at a node, and at what they make of it. True where anything changed."""
+        changed = False
+        stack = [first]
+        while stack and self.budget != 0:
+            node = stack.pop()
+            if not self.alive(node):
+                if not any(node.outputs) and any(n is node for n in slot):
+                    self._drop(node)
+                continue
+            near = node is not first or id(node) in self.dirty
+            self.dirty.discard(id(node))
+            of_op = (rules if near else new)[node.qualified_op]
+            made = self._try(node, always) if near else None
+            if made is None and of_op:
+                made = self._try(node, self._that_may_match(node, of_op))
+            if made is not None:
+                changed = True
+                stack.extend(n for n in reversed(made) if n is not node)
+        return changed
+
+    def _that_may_match(self, node: Node, rules: Sequence[Rule]) -> Sequence[Rule]:
+        """Those of an operator's rules whose patterns may match by what the node's inputs are: most nodes are like others."""
+        heads = self.heads(node)
+        key = (id(rules), heads)  # the rules are the phase's, which outlives the rewriter's scans
+        found = self._possible.get(key)
+        if found is None:
+            found = self._possible[key] = [rule for rule in rules if rule.reads(heads, node.op_type)]
+        return found
 
     def _mark_dirty(self, names: Sequence[str]) -> None:
         """Mark the nodes downstream of values that changed, as far as a pattern may reach."""
@@ -416,6 +491,7 @@ class Rewriter:
             if not self.apply(patch, node):
                 continue
             self.log.setdefault(rule.name, []).append(where)
+            self.retyped += rule.retypes
             if self.budget is not None:
                 self.budget -= 1
             return patch.nodes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 from functools import cached_property
 from typing import Any
@@ -18,9 +18,12 @@ COMMUTATIVE = frozenset(("Add", "Mul", "And", "Or", "Max", "Min", "Equal"))
 _RELATIVE_TOLERANCE = 2e-3  # a constant written in float16 or with few digits still counts as the one it stands for
 
 
-@dataclass(frozen=True)
+@dataclass
 class Match:
-    """A pattern laid over the graph: captured values and nodes by name, and all nodes that it covers (root last)."""
+    """A pattern laid over the graph: captured values and nodes by name, and all nodes that it covers (root last).
+
+    Never changed: what a pattern adds is in a match of its own. (A frozen class would make objects four times as slowly.)
+    """
 
     rewriter: Rewriter
     root: Node
@@ -129,31 +132,32 @@ class Op(Pattern):
 
     def over(self, m: Match, value: str) -> Iterator[Match]:
         node = m.rewriter.producer.get(value)
-        if node is not None and node.op_type in self.op_types and node.outputs[self.output : self.output + 1] == [value]:
+        if node is None or node.op_type not in self.op_types or node.outputs[self.output : self.output + 1] != [value]:
+            return
+        if self.reads(m.rewriter.heads(node), node.op_type) and self.fits(node):
             yield from self.at(m, node)
 
     @cached_property
     def _heads(self) -> tuple[frozenset[str] | None, ...]:
-        """Per input, the operators that must produce it (None: any value)."""
+        """Per input, what it must be of what `Rewriter.heads` says (None: any value)."""
         return tuple(_head(p) for p in self.inputs or ())
 
-    def may_match(self, rewriter: Rewriter, node: Node) -> bool:
-        """A quick look at the node and its direct producers; False is certain."""
-        if node.op_type not in self.op_types or node.domain != self.domain:
-            return False
-        if self.attributes and any(node.attributes.get(key) != wanted for key, wanted in self.attributes):
-            return False
+    def reads(self, heads: Sequence[str], op_type: str) -> bool:
+        """Whether a node of `op_type` may match by what its inputs are (`Rewriter.heads`); False is certain."""
         if self.inputs is None:
             return True
-        if len(node.inputs) < len(self.inputs):
+        if len(heads) < len(self.inputs):
             return False
-        if _produced_by(rewriter, node.inputs, self._heads):
-            return True
-        return node.op_type in COMMUTATIVE and _produced_by(rewriter, node.inputs[::-1], self._heads)
+        return _produced_by(heads, self._heads) or op_type in COMMUTATIVE and _produced_by(heads[::-1], self._heads)
+
+    def fits(self, node: Node) -> bool:
+        """Whether the operator of a node and its attributes are the pattern's."""
+        if node.op_type not in self.op_types or node.domain != self.domain:
+            return False
+        return all(node.attributes.get(key) == wanted for key, wanted in self.attributes)
 
     def at(self, m: Match, node: Node) -> Iterator[Match]:
-        if not self.may_match(m.rewriter, node):
-            return
+        """Every way to lay the pattern over a node that it `reads` and `fits`."""
         here = m.cover(node, self.name)
         if self.inputs is None:
             yield here
@@ -188,13 +192,10 @@ def _head(pattern: Pattern) -> frozenset[str] | None:
 _CONSTANT = frozenset(("Constant",))
 
 
-def _produced_by(rewriter: Rewriter, names: list[str], heads: tuple[frozenset[str] | None, ...]) -> bool:
-    producer = rewriter.producer
-    for name, head in zip(names, heads, strict=False):
-        if head is not None:
-            node = producer.get(name)
-            if ("Constant" if node is None else node.op_type) not in head:
-                return False
+def _produced_by(found: Sequence[str], heads: tuple[frozenset[str] | None, ...]) -> bool:
+    for one, head in zip(found, heads, strict=False):  # noqa: SIM110 # as `Rewriter.alive`
+        if head is not None and one not in head:
+            return False
     return True
 
 
@@ -234,6 +235,7 @@ class Rule:
     """Where `pattern` matches, nothing outside reads its inner values, and `check` holds, `rewrite` gives a patch (or None).
 
     `shared` rules leave inner nodes in place, so it does not matter who else reads them. `quick` is a cheap test made first.
+    `retypes`: behind what it makes types are inferred anew, since more of them are known.
     """
 
     name: str
@@ -242,20 +244,32 @@ class Rule:
     check: Callable[[Match], bool] = lambda m: True
     shared: bool = False
     quick: Callable[[Rewriter, Node], bool] | None = None
+    retypes: bool = False
 
     @cached_property
     def roots(self) -> tuple[str, ...]:
-        patterns = self.pattern if isinstance(self.pattern, tuple) else (self.pattern,)
-        return tuple(dict.fromkeys(f"{p.domain}::{t}" if p.domain else t for p in patterns for t in p.op_types))
+        return tuple(dict.fromkeys(f"{p.domain}::{t}" if p.domain else t for p in self.patterns for t in p.op_types))
+
+    @cached_property
+    def patterns(self) -> tuple[Op, ...]:
+        return self.pattern if isinstance(self.pattern, tuple) else (self.pattern,)
+
+    def reads(self, heads: Sequence[str], op_type: str) -> bool:
+        """Whether any of the patterns may match a node of `op_type` with such inputs (`Rewriter.heads`); False is certain."""
+        return any(pattern.op_types == ANY_OP or pattern.reads(heads, op_type) for pattern in self.patterns)
 
     def apply(self, rewriter: Rewriter, node: Node) -> Patch | None:
         if self.quick is not None and not self.quick(rewriter, node):
             return None
-        for pattern in self.pattern if isinstance(self.pattern, tuple) else (self.pattern,):
-            if pattern.op_types != ANY_OP and not pattern.may_match(rewriter, node):
-                continue
+        for pattern in self.patterns:
             start = Match(rewriter, node)
-            for m in (start.cover(node, ""),) if pattern.op_types == ANY_OP else pattern.at(start, node):
+            if pattern.op_types == ANY_OP:
+                found: Iterable[Match] = (start.cover(node, ""),)
+            elif pattern.fits(node) and pattern.reads(rewriter.heads(node), node.op_type):
+                found = pattern.at(start, node)
+            else:
+                continue
+            for m in found:
                 if (self.shared or _enclosed(m)) and self.check(m):
                     patch = self.rewrite(m)
                     if patch is not None:

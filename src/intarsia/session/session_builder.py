@@ -189,19 +189,30 @@ class SessionBuilder:
                 instance.on_session(maker.context)
         entry = self._warm_start(instances, maker.log)
         found = entry.find(instances[0], maker.context) if entry is not None else None
-        if found is None and instances[0].device.host and self._is_one_program(choices):
+        if found is None:
+            from intarsia.model.gc_pause import collection_paused
+
+            with collection_paused():  # from loading on: each pause ends with a look at all that was made in it
+                found = self._made_anew(maker, choices, mode, entry, background)
+        source.use(entry)
+        return Built(tuple(choices), mode, auto, maker, found.signature), found.model
+
+    def _made_anew(
+        self, maker: Maker, choices: Sequence[ProviderChoice], mode: str, entry: WarmStart | None, background: Background
+    ) -> Start:
+        """The model from its file, where the cache does not have it."""
+        source, first = self.source, maker.providers[0]
+        if first.device.host and self._is_one_program(choices):
             from intarsia.ep_context.format import program_of
 
             graph = source.graph()
-            found = Start(Signature.of(graph, graph), DirectModel(program_of(graph, instances[0], maker.context)))
+            found = Start(Signature.of(graph, graph), DirectModel(program_of(graph, first, maker.context)))
             if source.can_be_read_again:
                 source.graph_read = None  # its code is in the program; it is loaded again for `explain`
-        if found is None:
-            if options.config(background_compile.KEY) != "1":  # there a first run comes before any compiler
-                if_it_can(instances[0], "when it was to get ready for a model", instances[0].warm_up)
-            found = self._compiled(maker, choices, mode, entry, background)
-        source.use(entry)
-        return Built(tuple(choices), mode, auto, maker, found.signature), found.model
+            return found
+        if self.options.config(background_compile.KEY) != "1":  # there a first run comes before any compiler
+            if_it_can(first, "when it was to get ready for a model", first.warm_up)
+        return self._compiled(maker, choices, mode, entry, background)
 
     def _compiled(
         self, maker: Maker, choices: Sequence[ProviderChoice], mode: str, entry: WarmStart | None, background: Background

@@ -122,12 +122,11 @@ RULES = RuleSet(
     GraphOptimizationLevel.ORT_ENABLE_BASIC,
     (
         # a loop of few iterations that carries a sequence = its iterations
-        Rule("write_out_loop", Op(("Loop",)), _written_out, shared=True),
+        Rule("write_out_loop", Op(("Loop",)), _written_out, shared=True, retypes=True),
         # [x, y, ...][1] = y
-        Rule("element_of_sequence", Op(("SequenceAt",)), _element, shared=True),
+        Rule("element_of_sequence", Op(("SequenceAt",)), _element, shared=True, retypes=True),
         Rule("length_of_sequence", Op(("SequenceLength",)), _length, shared=True),
         # ConcatFromSequence([x, y, ...]) = Concat(x, y, ...)
         Rule("join_elements", Op(("ConcatFromSequence",)), _joined, shared=True),
     ),
 )
-RETYPED = ("write_out_loop", "element_of_sequence")  # rules behind which types are inferred anew: elements have shapes

@@ -176,25 +176,41 @@ def _fold_known(m: Match) -> Patch | None:
     return patch.result(patch.constant(value.astype(dtype.numpy), "known"), name)
 
 
+def _computed_before(rewriter: Rewriter, node: Node) -> bool:
+    """Whether another node computes the same; the first of such nodes is noted."""
+    first = _first_of(rewriter, node)
+    return first is not None and first is not node
+
+
+def _first_of(rewriter: Rewriter, node: Node) -> Node | None:
+    """The node of this scan that was the first to compute what this one does; None where that cannot be told."""
+    attributes: tuple[Any, ...] = ()
+    if node.attributes:
+        try:
+            attributes = tuple(sorted((key, _attribute_key(value)) for key, value in node.attributes.items()))
+            hash(attributes)
+        except TypeError:
+            return None
+    if _random(rewriter, node):
+        return None
+    value_key = rewriter.value_key
+    inputs = tuple([value_key(name) for name in node.inputs])
+    key = (node.domain, node.op_type, node.version, node.overload, inputs, attributes, len(node.outputs))
+    return rewriter.seen.setdefault(key, node)
+
+
 def _reuse(m: Match) -> Patch | None:
     rewriter, node = m.rewriter, m.root
-    if node.has_subgraphs or _random(rewriter, node):
-        return None
-    try:
-        attributes = tuple(sorted((key, _attribute_key(value)) for key, value in node.attributes.items()))
-        key = (node.domain, node.op_type, node.version, node.overload, tuple(map(rewriter.value_key, node.inputs)), attributes)
-        first = rewriter.seen.setdefault((key, len(node.outputs)), node)
-    except TypeError:
-        return None
-    if first is node or not rewriter.alive(first) or [bool(o) for o in first.outputs] != [bool(o) for o in node.outputs]:
+    first = _first_of(rewriter, node)
+    if first is None or not rewriter.alive(first) or [bool(o) for o in first.outputs] != [bool(o) for o in node.outputs]:
         return None
     pairs = [(a, b) for a, b in zip(first.outputs, node.outputs, strict=True) if a]
     if any(b in rewriter.outputs for _, b in pairs):
         return None
-    patch = rewriter.patch(node, (first,))
+    patch = m.patch()
     for a, b in pairs:
         patch.result(a, b)
-    first.origin = patch.origin
+    rewriter.stands_for(first, node)
     return patch
 
 
@@ -234,7 +250,7 @@ RULES = RuleSet(
         # f(c1, c2, ...) = c
         Rule("fold_constants", _ANY, _fold, shared=True, quick=_constant_inputs),
         # f(x), f(x) = f(x)
-        Rule("reuse_equal_nodes", _ANY, _reuse, shared=True),
+        Rule("reuse_equal_nodes", _ANY, _reuse, shared=True, quick=_computed_before),
     ),
 )
 

@@ -171,7 +171,7 @@ RULES = RuleSet(
     GraphOptimizationLevel.ORT_ENABLE_BASIC,
     (
         # x = Concat(x, row) in each iteration = Concat(x, all rows); the same of SequenceInsert
-        Rule("collect_rows", Op(("Loop",)), _collect, shared=True),
+        Rule("collect_rows", Op(("Loop",)), _collect, shared=True, retypes=True),
         # ConcatFromSequence(SplitToSequence(rows)) = rows under another shape
         Rule("join_split_rows", Op(("ConcatFromSequence",)), _joined, shared=True),
     ),

@@ -10,7 +10,7 @@ from intarsia.graph.dims import Shape, is_static, product
 from intarsia.graph.dtypes import DType
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Patch
-from intarsia.passes.rule import Match, Rule, RuleSet, Var, op
+from intarsia.passes.rule import Const, Match, Rule, RuleSet, Var, op
 
 _COMPARED_ELEMENTS = 1 << 18  # larger constants are not read to find out that they are all zeros or ones
 _FIRST_CAST_LIKE = 15  # the operator's first version, when Cast was at version 13
@@ -256,12 +256,13 @@ def _keeps_known_shape(m: Match) -> bool:
 
 
 _X = Var("x")
+_C = Const(name="c", scalar=False)
 
 
 def _neutral_operands(only_one: bool) -> list[Rule]:
     """Rules for operands that change nothing. `only_one`: for those of one element."""
     return [
-        Rule(name, op(op_type, _X, Var("c")), lambda m: m.keep("x"), _neutral(value, dtypes, only_one), shared=True)
+        Rule(name, op(op_type, _X, _C), lambda m: m.keep("x"), _neutral(value, dtypes, only_one), shared=True)
         for name, op_type, value, dtypes in (
             ("remove_add_zero", "Add", 0.0, "fiu"), ("remove_sub_zero", "Sub", 0.0, "fiu"),
             ("remove_mul_one", "Mul", 1.0, "fiu"), ("remove_div_one", "Div", 1.0, "fiu"),
