@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from intarsia.errors import InvalidGraph, InvalidModelError, InvalidProtobuf, NoGraph
-from intarsia.graph.dtypes import DType
+from intarsia.graph.constant_nodes import constant_of_node
 from intarsia.graph.formats.attribute_proto import AttributeReader
 from intarsia.graph.formats.external_data import ExternalFiles
 from intarsia.graph.formats.file_bytes import FileBytes
 from intarsia.graph.formats.model_source import ModelSource, Source, is_model_proto, is_ort_format, open_source, recognise
 from intarsia.graph.formats.protobuf_wire import MAX_DEPTH, Buffer, Span, fields, located_fields, place, region, signed, text
-from intarsia.graph.formats.tensor_proto import StoredTensor, add_constant, densified, read_entry, read_sparse, read_tensor
+from intarsia.graph.formats.tensor_proto import add_constant, densified, read_entry, read_sparse, read_tensor
 from intarsia.graph.formats.type_proto import TypeReader
 from intarsia.graph.model import (
     DEFAULT_DOMAIN,
@@ -28,7 +28,6 @@ from intarsia.graph.model import (
     Graph,
     Metadata,
     Node,
-    SparseTensor,
     TensorType,
     ValueType,
     domain_named,
@@ -274,7 +273,7 @@ class _Reader:
                 node = self._node(a, b, index, depth + 1)
                 index += 1
                 if node.op_type == "Constant" and not node.domain and not self.attributes.in_function:
-                    later[0].append(self._constant_of(node))
+                    later[0].append(constant_of_node(node, f"{self.label}: node {node.name!r} (Constant)"))
                 else:
                     nodes.append(node)
             elif tag == 0x2A:
@@ -359,31 +358,6 @@ class _Reader:
             attributes[key] = value
         return Node(op_type, inputs, outputs, attributes, domain, name, 0, overload, doc, (name,), metadata)
 
-    def _constant_of(self, node: Node) -> Constant:
-        """The value of a Constant node (operator specification: exactly one of its attributes is given)."""
-        where = f"{self.label}: node {node.name!r} (Constant)"
-        if len(node.outputs) != 1 or len(node.attributes) != 1:
-            raise InvalidGraph(
-                f"{where} has {len(node.outputs)} outputs and the attributes {sorted(node.attributes)}, expected one of each"
-            )
-        (output,), ((key, value),) = node.outputs, node.attributes.items()
-        if isinstance(value, StoredTensor):
-            return value.constant(output)
-        if isinstance(value, SparseTensor):
-            return densified(output, value, where)
-        dtype = _CONSTANT_DTYPES.get(key)
-        if dtype is None:
-            allowed = ["value", "sparse_value", *_CONSTANT_DTYPES]
-            raise InvalidGraph(f"{where} has the attribute {key!r}, expected one of {allowed}")
-        try:
-            array = np.array(value, dtype.numpy)
-        except (ValueError, TypeError, OverflowError):
-            raise InvalidGraph(f"{where}: {key} is a {type(value).__name__}, expected {dtype.onnx_name}") from None
-        if array.ndim != key.endswith("s"):
-            raise InvalidGraph(f"{where}: {key} is a {type(value).__name__}, which does not fit its name")
-        array.flags.writeable = False
-        return Constant(output, dtype, array.shape, array, where)
-
     def _function(self, start: int, end: int, model_opsets: dict[str, int]) -> Function:
         buffer = self.buffer
         function = Function("", "", [], [], {}, [], {})
@@ -420,12 +394,6 @@ class _Reader:
         function.opset_imports = function.opset_imports or dict(model_opsets)
         self.attributes.in_function = False
         return function
-
-
-_CONSTANT_DTYPES = {
-    "value_float": DType.FLOAT, "value_floats": DType.FLOAT, "value_int": DType.INT64, "value_ints": DType.INT64,
-    "value_string": DType.STRING, "value_strings": DType.STRING,
-}  # fmt: skip
 
 
 def _holds(declared: ValueType, given: TensorType) -> bool:

@@ -6,21 +6,13 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
-from intarsia.errors import InvalidGraph
-from intarsia.graph.dtypes import DType
-from intarsia.graph.model import AttributeRef, Constant, Function, Graph, Node, TensorType
+from intarsia.graph.constant_nodes import constant_of_node
+from intarsia.graph.model import AttributeRef, Function, Graph, Node, TensorType
 from intarsia.ops.framework.infer import infer
 from intarsia.ops.framework.registry import Registry
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Patch
 from intarsia.passes.rule import Match, Rule, RuleSet, op
-
-_CONSTANT_KINDS = {
-    "value_float": DType.FLOAT, "value_floats": DType.FLOAT, "value_int": DType.INT64, "value_ints": DType.INT64,
-    "value_string": DType.STRING, "value_strings": DType.STRING,
-}  # fmt: skip
 
 
 def inline_functions(graph: Graph, registry: Registry) -> Graph:
@@ -208,7 +200,7 @@ class _Inliner:
             record = self.registry.find(node.domain, node.op_type, imported)
             made.version = record.since if record is not None else 0
         if node.op_type == "Constant" and not node.domain:
-            body.constants[made.outputs[0]] = _constant(made)
+            body.constants[made.outputs[0]] = constant_of_node(made, f"node {made.name!r} (Constant)")
         else:
             body.nodes.append(made)
 
@@ -243,21 +235,6 @@ def _resolved_graph(graph: Graph, given: Mapping[str, Any]) -> Graph:
     for node in out.nodes:
         node.attributes = _resolved(node.attributes, given)
     return out
-
-
-def _constant(node: Node) -> Constant:
-    if len(node.attributes) != 1:
-        raise InvalidGraph(
-            f"node {node.name!r} (Constant) of a function has {len(node.attributes)} attributes, expected one: its value, or a "
-            "reference to an attribute that the call of the function gives or that has a default"
-        )
-    ((key, value),), name = node.attributes.items(), node.outputs[0]
-    if key in _CONSTANT_KINDS:
-        dtype = _CONSTANT_KINDS[key]
-        return Constant.of(name, np.array(value, dtype.numpy))
-    if key != "value":
-        raise InvalidGraph(f"node {node.name!r} (Constant) of a function has the attribute {key!r}, expected 'value'")
-    return value.constant(name) if hasattr(value, "constant") else Constant.of(name, value)
 
 
 def _inline_if(m: Match) -> Patch | None:
