@@ -188,18 +188,48 @@ class NoModel(IntarsiaError):
     """onnxruntime's name, never raised here: there is no session without a model."""
 
 
-def nearest(name: str, valid: Iterable[str]) -> str:
-    """The end of a sentence about an unknown name: the nearest valid one, or the list of all."""
+_LISTED = 12  # so many valid names are a help; of more the end of a message says how many, and where they are
+
+
+def nearest(name: str, valid: Iterable[str], listed_in: str = "") -> str:
+    """The end of a sentence about an unknown name: the valid one that was probably meant, or all of them where they are few.
+
+    Args:
+        name: what was given.
+        valid: the names there are.
+        listed_in: the page of the documents that lists them, such as "compatibility.md#configuration-entries".
+    """
+    names = sorted(valid)
+    guess = _guess(name, names)
+    place = f"; all: docs/{listed_in}" if listed_in else ""
+    few = ", ".join(repr(n) for n in names[:_LISTED]) or "none"
+    if guess is not None:
+        return f"did you mean {guess!r}?" + (f" (valid: {few})" if len(names) <= _LISTED else place.replace("; all", " All", 1))
+    if len(names) <= _LISTED:
+        return f"valid: {few}"
+    if place:
+        return f"none of the {len(names)} valid names is like it{place}"
+    return f"valid: {few} and {len(names) - _LISTED} more"
+
+
+def _guess(name: str, names: list[str]) -> str | None:
+    """The name that was probably meant. What two names share up to a dot does not make them alike."""
     import difflib
 
-    names = sorted(valid)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    if not close:
-        folded = {n.lower(): n for n in names}
-        close = [folded[m] for m in difflib.get_close_matches(name.lower(), list(folded), n=1, cutoff=0.5)]
-        close = close or [n for low, n in folded.items() if len(name) > 1 and low.startswith(name.lower())]
-    listed = ", ".join(repr(n) for n in names) or "none"
-    return f"did you mean {close[0]!r}? (valid: {listed})" if close else f"valid: {listed}"
+    def likeness(other: str) -> tuple[float, str]:
+        shared = next((i for i, (a, b) in enumerate(zip(low, other.lower(), strict=False)) if a != b), len(low))
+        start = max(low.rfind(".", 0, shared), low.rfind("::", 0, shared)) + 1
+        ratio = difflib.SequenceMatcher(None, other.lower()[start:], low[start:]).ratio()
+        return max(ratio, _ALIKE if len(low) > 3 and low in other.lower() else 0), other
+
+    low = name.lower()
+    best = max(names, key=likeness, default=None)
+    if best is not None and likeness(best)[0] >= _ALIKE:
+        return best
+    return next((n for n in names if len(name) > 1 and n.lower().startswith(low)), None)
+
+
+_ALIKE = 0.55
 
 
 def check_outputs(wanted: Iterable[str], outputs: Collection[str]) -> None:

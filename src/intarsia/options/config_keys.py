@@ -9,6 +9,7 @@ from __future__ import annotations
 from intarsia.errors import InvalidArgument, UnknownOption, WrongType, nearest
 from intarsia.lazy_dataclass import dataclass
 from intarsia.log import logger
+from intarsia.providers.fallback import as_onnxruntime
 
 
 @dataclass(frozen=True)
@@ -239,9 +240,11 @@ def check_entry(key: str, value: str, known: dict[str, ConfigKey], what: str) ->
         return
     import difflib
 
-    if key.startswith(_FAMILIES) or difflib.get_close_matches(key, names, n=1, cutoff=0.75):
-        raise UnknownOption(f"no {what} configuration entry {key!r}; {nearest(key, names)}")
-    logger.warning("%s configuration entry %r is not known: it is kept and has no effect", what, key)
+    told = nearest(key, names, "compatibility.md#configuration-entries")
+    meant = key.startswith(_FAMILIES) or difflib.get_close_matches(key, names, n=1, cutoff=0.75)
+    if meant and not as_onnxruntime():
+        raise UnknownOption(f"no {what} configuration entry {key!r}; {told}")
+    logger.warning("%s configuration entry %r is not known: it is kept and has no effect; %s", what, key, told)
 
 
 WORKLOAD, EFFICIENT = "ep.dynamic.workload_type", "Efficient"

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from intarsia.errors import IntarsiaError, InvalidArgument, WrongType
 from intarsia.machine import fork_safety
 from intarsia.options.session_options import RunOptions
+from intarsia.values.feeds import missing_inputs
 
 _T = TypeVar("_T")
 Callback = Callable[[list[Any], Any, str], None]
@@ -144,7 +145,7 @@ def _check_complete(inputs: Sequence[Any], feed: Mapping[str, Any]) -> None:
     needed = [a.name for a in inputs if not a.type.startswith("optional")]
     missing = [name for name in needed if name not in feed]
     if missing:
-        raise InvalidArgument(f"Required inputs ({missing}) are missing from input feed ({list(feed)}).")
+        raise InvalidArgument(missing_inputs(missing, feed, [(a.name, f"{a.type} {a.shape}") for a in inputs]))
 
 
 def _reporting(context: contextvars.Context, work: Callable[[], None]) -> None:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from intarsia.session.io_binding import IOBinding
     from intarsia.session.low_level_session import LowLevelSession
 
+_ARGUMENTS = (
+    "sess_options", "providers", "provider_options", "disabled_optimizers", "enable_fallback", "new_ops",
+    "read_config_from_model",
+)  # fmt: skip
 _KEYWORDS = {"disabled_optimizers": None, "enable_fallback": True, "new_ops": None, "read_config_from_model": None}
 
 
@@ -71,7 +75,7 @@ class InferenceSession(OrtMethods):
         **unknown: Never,
     ) -> None:
         for name in unknown:
-            raise TypeError(f"InferenceSession() got an unexpected keyword argument {name!r}; {nearest(name, _KEYWORDS)}")
+            raise TypeError(f"InferenceSession() got an unexpected keyword argument {name!r}; {nearest(name, _ARGUMENTS)}")
         if sess_options is not None and not isinstance(sess_options, SessionOptions):
             raise WrongType(f"sess_options: expected SessionOptions, got {type(sess_options).__name__}")
         options = sess_options if sess_options is not None else SessionOptions()

@@ -133,7 +133,7 @@ class FeedReader:
             raise WrongType(f"input_feed: expected names of inputs as keys, got {wrong[0]!r} ({type(wrong[0]).__name__})")
         missing = [v.name for v in self.values if v.name not in feed and not isinstance(v.type, OptionalType)]
         if missing:
-            raise InvalidArgument(f"Required inputs ({missing}) are missing from input feed ({list(feed)}).")
+            raise InvalidArgument(missing_inputs(missing, feed, [(v.name, str(v.type)) for v in self.values]))
         for name in feed:
             if name not in names:
                 raise InvalidArgument(f"Invalid input name: {name}; {nearest(name, names)}")
@@ -168,6 +168,25 @@ class FeedReader:
             elif not all(shape is None or _fits(shape, expected, sizes) for shape in shapes[first:end]):
                 return False
         return True
+
+
+def missing_inputs(missing: Sequence[str], feed: Mapping[str, Any], declared: Sequence[tuple[str, str]]) -> str:
+    """The message for a feed without inputs of these names; it begins as onnxruntime's.
+
+    Args:
+        missing: required inputs that the feed lacks.
+        feed: what was given.
+        declared: the model's inputs and their types.
+    """
+    names = [name for name, _ in declared]
+    unknown = ", ".join(repr(name) for name in feed if name not in names)
+    inputs = ", ".join(f"{name} {kind}" for name, kind in declared[:_SHOWN])
+    more = f" and {len(declared) - _SHOWN} more" if len(declared) > _SHOWN else ""
+    wrong = f" The model has no input {unknown}." if unknown else ""
+    return f"Required inputs ({list(missing)}) are missing from input feed ({list(feed)}).{wrong} Its inputs: {inputs}{more}"
+
+
+_SHOWN = 8  # inputs in a message
 
 
 def _fits(shape: tuple[int, ...], expected: _Expected, sizes: dict[str, int]) -> bool:

@@ -62,12 +62,12 @@ def test_known_encoding() -> None:
     [
         (b"\x08", "cut short: it ends at byte 1 inside the field at byte 0"),
         (b"\x08\x80", "cut short"),
-        (b"\x0a\x05abc", "cut short: its field 1 at byte 0 needs 5 bytes, but the data ends after 3"),
-        (b"\x0d\x00\x00", "needs 4 bytes, but the data ends after 2"),
+        (b"\x0a\x05abc", "cut short: there are 5 of at least 7 bytes .its field 1 at byte 0 needs 5, and 3 are left"),
+        (b"\x0d\x00\x00", "there are 3 of at least 5 bytes"),
         (b"\x08" + b"\xff" * 11, "corrupt varint at byte 1: it is longer than 10 bytes"),
         (b"\x0b", "tag 0xb has wire type 3, expected 0, 1, 2 or 5"),
         (b"\x00\x01", "field number 0 is not allowed"),
-        (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "needs 18446744073709551615 bytes"),
+        (b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "claims 18446744073709551615 bytes"),
     ],
 )
 def test_corrupt_messages(data: bytes, message: str) -> None:

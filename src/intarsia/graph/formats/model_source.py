@@ -77,6 +77,8 @@ def _read_stream(stream: BinaryIO, folder: Path | None) -> Source:
 
 def read_file(path: str) -> Buffer:
     """The file's bytes."""
+    if not path:
+        raise NoSuchFile("the path of the model is empty; expected the name of a file, or the model's bytes")
     try:
         return file_bytes(open_file(path), path, path=path)
     except FileNotFoundError:

@@ -156,13 +156,20 @@ def fields(
         yield _CUT, at, 0
 
 
+_MOST_CUT = 1 << 44  # bytes that a field may lack because its file was cut; more are a wrong number
+
+
 def _overrun(buffer: Buffer, message: str, tag: int, at: int, size: int, given: Span, *, cut: bool) -> Exception:
     """The error for the field at `at`, whose `size` bytes are more than the span that is left of its message."""
     if cut:
         return IndexError()
     field, left = f"its field {tag >> 3} at byte {place(buffer, at)}", given[1] - given[0]
-    if place(buffer, given[1]) == _whole_nbytes(buffer):
-        return InvalidProtobuf(f"{message} is cut short: {field} needs {size} bytes, but the data ends after {left}")
+    whole = _whole_nbytes(buffer)
+    if place(buffer, given[1]) == whole and size < _MOST_CUT:
+        return InvalidProtobuf(
+            f"{message} is cut short: there are {whole:,} of at least {whole - left + size:,} bytes ({field} needs {size:,}, "
+            f"and {left:,} are left): fetch or copy it again"
+        )
     return InvalidProtobuf(f"corrupt {message}: {field} claims {size} bytes, but the message ends after {left}")
 
 
