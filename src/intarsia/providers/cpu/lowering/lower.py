@@ -365,7 +365,7 @@ class _Lowerer:
             shapes.extend(flat_dims(t.attrs))
         if g.template is not None:
             for kind in g.template.types:
-                shapes.extend(kind.shape or () if kind is not None else ())
+                shapes.extend(kind.shape if kind is not None else ())
         for d in shapes:
             found |= symbols_of(d)
         return found

@@ -21,6 +21,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor, walk
 from intarsia.primitives.substitute import simplified
+from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec
 from intarsia.providers.cpu.kernels.matmul.matmul import MatMul, TransposedMatMul
 from intarsia.providers.cpu.kernels.matmul_int8.matmul_int8 import ByteMatMul, Zero, byte_factor, zero_of
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
@@ -102,7 +103,7 @@ class _Splitter:
         right, transposed = self._right(t.args[1], dtype)
         kind = TransposedMatMul if transposed else MatMul
         made = kind(
-            self.node, (left.attrs[0], right.attrs[0]), (_type(left, dtype), _type(right, dtype)), TensorType(dtype, t.shape)
+            self.node, (left.attrs[0], right.attrs[0]), (_type(left, dtype), _type(right, dtype)), TensorSpec(dtype, t.shape)
         )
         return made if made.batches() is not None else None
 
@@ -139,8 +140,8 @@ class _Splitter:
         a, b = (self._bytes(x.values) for x in (left, right))
         zeros = self._for_each(*a_zero, t.shape[-2]), self._for_each(*b_zero, t.shape[-1])
         reads = (a.attrs[0], b.attrs[0], *(name for name in zeros if name is not None))
-        types = (TensorType(a.dtype, a.shape), TensorType(b.dtype, b.shape))
-        made = ByteMatMul(self.node, reads, types, TensorType(SUMS, t.shape), a_zero=a_zero[0], b_zero=b_zero[0])
+        types = (TensorSpec(a.dtype, a.shape), TensorSpec(b.dtype, b.shape))
+        made = ByteMatMul(self.node, reads, types, TensorSpec(SUMS, t.shape), a_zero=a_zero[0], b_zero=b_zero[0])
         if made.batches() is None:
             del self.pieces[begun:]
             return t
@@ -257,5 +258,5 @@ def _buffer(t: Tensor) -> Tensor | None:
     return t if t.prim == "input" else None
 
 
-def _type(t: Tensor, dtype: DType) -> TensorType:
-    return TensorType(dtype, t.shape)
+def _type(t: Tensor, dtype: DType) -> TensorSpec:
+    return TensorSpec(dtype, t.shape)

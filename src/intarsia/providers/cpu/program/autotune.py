@@ -147,8 +147,7 @@ def fastest(times: Mapping[str, int]) -> str:
 
 def _one_node(template: Template) -> tuple[Graph, np.ndarray]:
     """The template's node by itself, with random weights, and its input."""
-    x, w = template.types[:2]
-    assert x is not None and w is not None and x.shape is not None and w.shape is not None
+    x, w = template.operand(0), template.operand(1)
     rng = np.random.default_rng(0)
     shape, weights = numbers_of(x.shape), numbers_of(w.shape)
     scale = math.sqrt(max(1, math.prod(weights) // max(weights)))

@@ -66,17 +66,17 @@ class Attention(Template):
     @cached_property
     def operands(self) -> AttentionOperands:
         """Buffers and shapes that the kernel calls read."""
-        output = self.output.shape
-        assert output is not None
         title = f"node {self.node.name!r} ({self.node.qualified_op})"
         itemsize = 4 if self.spec.mask == "float" else 1
-        return AttentionOperands(title, self.reads, self.views, self.appended, self.before, self.mask, itemsize, output)
+        return AttentionOperands(
+            title, self.reads, self.views, self.appended, self.before, self.mask, itemsize, self.output.shape
+        )
 
     def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
         q, k, v = (view.shape for view in self.views)
         pairs = [(q[0], k[0]), *zip(k[:3], v[:3], strict=True), (q[3], k[3])]
         for view, past in zip((k, v), self.types[5:7], strict=True):
-            if past is not None and past.shape is not None:
+            if past is not None:
                 pairs += zip(past.shape, (view[0], view[1], self.before, view[3]), strict=True)
         return pairs
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from intarsia.codegen.llvm.target import Target, streamed_nbytes
 from intarsia.graph.dims import Dim, product
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, BuffersAndSizes, Shares, Step
 from intarsia.providers.cpu.kernels.attention.kv_cache_kernel import cache_rows_text
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 
 if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference
@@ -23,8 +24,8 @@ _SERIAL_ELEMENTS = 8192
 
 def cache_rows(node: Node, inference: Inference) -> Template | None:
     """GroupedCache: rows [batch, groups, steps, size] into a past [batch, groups, rows, size]."""
-    types, out = tensor_types(node, inference)[:3], inference.types.get(node.outputs[0])
-    if not isinstance(out, TensorType) or out.shape is None or any(t is None or t.shape is None for t in types):
+    types, out = operand_specs(node, inference)[:3], result_spec(node, inference)
+    if out is None or None in types:
         return None
     return CacheRows(node, tuple(node.inputs[:3]), types, out, takes_epilogue=False)
 
@@ -32,15 +33,14 @@ def cache_rows(node: Node, inference: Inference) -> Template | None:
 @dataclass(frozen=True)
 class CacheRows(Template):
     def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
-        new, past, _ = (t.shape for t in self.types if t is not None and t.shape is not None)
+        new, past = self.operand(0).shape, self.operand(1).shape
         return [(new[i], past[i]) for i in (0, 1, 3)]
 
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        new, past, _ = (t.shape for t in self.types if t is not None and t.shape is not None)
+        new, past = self.operand(0).shape, self.operand(1).shape
         shape, itemsize = self.output.shape, self.output.dtype.numpy.itemsize
-        assert shape is not None
         elements = product(shape)
         sizes = (shape[0] * shape[1], shape[1], past[2], new[2], shape[2], shape[3] * itemsize, streamed_nbytes())
         rows, before, lengths = self.reads

@@ -12,13 +12,14 @@ import numpy as np
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, floordiv, product
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import SCRATCH, Argument, Below, Ref, ScratchCall, Sizes, Step
 from intarsia.providers.cpu.kernels.attention import linear_attention_kernel as template
 from intarsia.providers.cpu.kernels.attention.linear_attention_kernel import Form
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, spec_of
 
 if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference
@@ -30,11 +31,11 @@ _FEWEST, _MOST = 3, 6  # inputs
 
 def linear_attention(node: Node, inference: Inference) -> Template | None:
     """LinearAttention in float32, where the numbers of heads fit and what a rule needs is given."""
-    found = (*tensor_types(node, inference), *(None,) * _MOST)[:_MOST]
+    found = (*operand_specs(node, inference), *(None,) * _MOST)[:_MOST]
     names = (*node.inputs, *("",) * _MOST)[:_MOST]
-    out, present = (inference.types.get(n) if n else None for n in (*node.outputs, "")[:2])
+    out, present = (spec_of(inference.types.get(n)) if n else None for n in (*node.outputs, "")[:2])
     known = [t for t, n in zip(found, names, strict=True) if n]
-    if any(t is None or t.shape is None or t.dtype is not DType.FLOAT for t in known) or None in found[:_FEWEST]:
+    if any(t is None or t.dtype is not DType.FLOAT for t in known) or None in found[:_FEWEST]:
         return None
     attributes = node.attributes
     rule, window = attributes.get("update_rule", "gated_delta"), int(attributes.get("state_window", 0))
@@ -44,7 +45,7 @@ def linear_attention(node: Node, inference: Inference) -> Template | None:
     exact = node.domain or (gated == bool(names[4]) and delta == bool(names[5]))
     if rule not in _RULES or not fits or not exact or (gated and not names[4]) or (delta and not names[5]):
         return None
-    shapes = [t.shape or () if t is not None else () for t in found]
+    shapes = [t.shape if t is not None else () for t in found]
     if any(len(s) != 3 for s, n in zip(shapes, names, strict=True) if n and s is not shapes[3]):
         return None
     width = shapes[4][2] if gated else states
@@ -52,7 +53,7 @@ def linear_attention(node: Node, inference: Inference) -> Template | None:
     if not isinstance(width, int) or width % states or rates not in (1, states):
         return None
     wanted = len(node.outputs) > 1 and bool(node.outputs[1])
-    if not isinstance(out, TensorType) or (wanted and not isinstance(present, TensorType)):
+    if out is None or (wanted and present is None):
         return None
     sizes = (floordiv(shapes[0][2], queries), floordiv(shapes[2][2], states))
     made = LinearAttention(
@@ -75,7 +76,7 @@ class LinearAttention(Template):
 
     def _shape(self, i: int) -> tuple[Dim, ...]:
         kind = self.types[i]
-        return kind.shape or () if kind is not None else ()
+        return kind.shape if kind is not None else ()
 
     def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
         """Batch and steps agree, and so do the widths of heads."""

@@ -19,7 +19,8 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.cpu.kernels.attention.attention import Attention
 from intarsia.providers.cpu.kernels.attention.attention_arguments import UNBOUNDED, AttentionSpec, Scoring
 from intarsia.providers.cpu.kernels.attention.attention_calls import View
-from intarsia.providers.cpu.kernels.common.template import Template, tensor_types
+from intarsia.providers.cpu.kernels.common.template import Template
+from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec, operand_specs, result_spec, spec_of
 
 if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference
@@ -66,7 +67,7 @@ def multi_head_attention(node: Node, inference: Inference) -> Template | None:
     given = {i for i, name in enumerate(node.inputs) if name}
     if not {0, 1, 2} <= given <= {0, 1, 2, 5, 6, 7}:
         return None
-    if any(t is None or t.rank != 3 for t in tensor_types(node, inference)[:3]):
+    if any(t is None or t.rank != 3 for t in operand_specs(node, inference)[:3]):
         return None
     causal, heads = bool(a.get("unidirectional", 0)), a.get("num_heads")
     scoring = Scoring(a.get("scale", 0.0) or None, right=0 if causal else UNBOUNDED)
@@ -92,12 +93,12 @@ def _matched(
 ) -> Template | None:  # fmt: skip
     if not all(_is_moderate(x) for x in (scoring.scale or 1.0, scoring.softcap if spec.softcap else 1.0)):
         return None
-    given = tensor_types(node, inference)
+    given = operand_specs(node, inference)
     types = tuple(given[i] if i is not None and i < len(given) else None for i in inputs)
     names = [node.inputs[i] if i is not None and i < len(node.inputs) else "" for i in inputs]
-    out = inference.types.get(node.outputs[0])
+    out = result_spec(node, inference)
     ranks = {t.rank if t else None for t in types[:3]}
-    if not isinstance(out, TensorType) or not out.shape or any(node.outputs[3:]) or (len(ranks) > 1 and not inputs.mixed):
+    if out is None or not out.shape or any(node.outputs[3:]) or (len(ranks) > 1 and not inputs.mixed):
         return None
     found = [_view(names[i], types[i], inputs.heads[i], inference) for i in range(3)]
     views = tuple(f[1] for f in found if f)
@@ -129,11 +130,11 @@ def _is_moderate(factor: float) -> bool:
     return _LEAST_FACTOR <= abs(factor) <= 1 / _LEAST_FACTOR
 
 
-def _rows(past: Sequence[TensorType | None]) -> Dim | None:
+def _rows(past: Sequence[TensorSpec | None]) -> Dim | None:
     """How many keys past operands [batch, heads, rows, size] have (0: there are none), None if they do not fit."""
-    if any(t is not None and (t.dtype is not DType.FLOAT or t.shape is None or len(t.shape) != 4) for t in past):
+    if any(t is not None and (t.dtype is not DType.FLOAT or len(t.shape) != 4) for t in past):
         return None
-    return past[0].shape[2] if past[0] is not None and past[0].shape is not None else 0
+    return past[0].shape[2] if past[0] is not None else 0
 
 
 def _appended(node: Node, past: bool) -> tuple[str, str]:
@@ -143,9 +144,9 @@ def _appended(node: Node, past: bool) -> tuple[str, str]:
     return names[0] or f"{node.outputs[0]}%keys", names[1] or f"{node.outputs[0]}%values"
 
 
-def _view(name: str, kind: TensorType | None, heads: int | None, inference: Inference) -> tuple[str, View] | None:
+def _view(name: str, kind: TensorSpec | None, heads: int | None, inference: Inference) -> tuple[str, View] | None:
     """The buffer that holds an operand, and where its heads lie in it."""
-    if kind is None or kind.dtype is not DType.FLOAT or kind.shape is None:
+    if kind is None or kind.dtype is not DType.FLOAT:
         return None
     producer = inference.producer(name)
     if len(kind.shape) == 4:
@@ -166,8 +167,8 @@ def _columns(name: str, producer: Node | None, inference: Inference) -> tuple[st
     """(source, first column, columns of the source), where `name` is some neighbouring columns of a 3-D source."""
     if producer is None or producer.op_type not in ("Split", "Slice"):
         return None
-    source, part = inference.types.get(producer.inputs[0]), inference.types.get(name)
-    if not isinstance(source, TensorType) or not isinstance(part, TensorType) or source.shape is None or part.shape is None:
+    source, part = spec_of(inference.types.get(producer.inputs[0])), spec_of(inference.types.get(name))
+    if source is None or part is None:
         return None
     whole = source.shape[-1]
     if not isinstance(whole, int) or len(source.shape) != 3 or source.shape[:2] != part.shape[:2]:

@@ -11,14 +11,15 @@ from dataclasses import field
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.framework.operands import normal_axis
 from intarsia.plan.step import Argument, KernelCall, Ref, Serial, Sizes, Step
 from intarsia.providers.cpu.kernels.attention import softmax_kernel as template
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 
 _SERIAL_ELEMENTS = 8192
 _LEAST_ROW = 16  # of a known size: shorter rows are one vector that is mostly masked
@@ -27,9 +28,9 @@ _FUSED = frozenset("Add Sub Mul Div Where Cast Clip Neg Max Min Pow Sqrt".split(
 
 def softmax(node: Node, inference: Inference) -> Template | None:
     """Softmax or LogSoftmax of float32 over axes up to the last one."""
-    (x,) = tensor_types(node, inference)
-    out = inference.types.get(node.outputs[0])
-    if x is None or not x.shape or x.dtype is not DType.FLOAT or not isinstance(out, TensorType) or out.shape is None:
+    (x,) = operand_specs(node, inference)
+    out = result_spec(node, inference)
+    if x is None or not x.shape or x.dtype is not DType.FLOAT or out is None:
         return None
     single = (node.version or 13) >= 13
     axis = int(node.attributes.get("axis", -1 if single else 1))
@@ -52,7 +53,7 @@ class Softmax(Template):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        log, rows = self.node.op_type == "LogSoftmax", product((self.output.shape or ())[: self.start])
+        log, rows = self.node.op_type == "LogSoftmax", product(self.output.shape[: self.start])
         return [
             Step(
                 template.kernel_text(log, target), (self.reads[0],), (out,), SoftmaxCall(self.reads[0], out, rows, self.row),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -12,12 +13,13 @@ import numpy as np
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
+from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec, has_unknown_rank
 
 if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference
@@ -52,13 +54,23 @@ class Workspace(Protocol):
         """A buffer called `name` (not a value of the graph) that steps of this template write and read."""
 
 
+class Role(StrEnum):
+    """What an operand of an epilogue is to its kernel; only products of bytes have others than `VALUE`."""
+
+    VALUE = ""
+    DEPTH = "depth"  # K, which is made when the plan is bound: it has no buffer
+    COLUMN_SUMS = "column sums"  # of each matrix of B, by a step before
+    ROW_SUMS = "row sums"  # of each matrix of A, by a step before
+
+
 @dataclass(frozen=True)
 class FusedOperand:
-    """An operand of an epilogue: the buffer, how it is indexed, and its type."""
+    """An operand of an epilogue: the buffer ("" if it has none), how it is indexed, its type, and its role."""
 
     name: str
     kind: str
     dtype: DType
+    role: Role = Role.VALUE
 
 
 def forms_of(operands: Sequence[FusedOperand]) -> tuple[tuple[str, DType], ...]:
@@ -72,7 +84,7 @@ class Template:
 
     Attributes:
         reads: buffers of the node's operands ("" where omitted).
-        types: their types.
+        types: their types, None where omitted.
         attributes: what the kernel needs of the node.
         acc_dtype: element type of the result before the epilogue, where it is not the node's own.
         takes_epilogue: whether element-wise nodes behind it may be fused.
@@ -83,11 +95,17 @@ class Template:
     alone: ClassVar[str] = ""
     node: Node
     reads: tuple[str, ...]
-    types: tuple[TensorType | None, ...]
-    output: TensorType
+    types: tuple[TensorSpec | None, ...]
+    output: TensorSpec
     acc_dtype: DType | None = None
     takes_epilogue: bool = True
     integers: bool = False
+
+    def operand(self, index: int) -> TensorSpec:
+        """The type of an operand that every node of this template has."""
+        found = self.types[index]
+        assert found is not None, f"{self.node.qualified_op} has no operand {index}"
+        return found
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -196,14 +214,8 @@ _TEMPLATES: Mapping[tuple[str, str], str] = {
 def template_for(node: Node, inference: Inference) -> Template | None:
     """The template that takes `node`, if one does."""
     where = _TEMPLATES.get((node.domain, node.op_type))
-    if where is None:
+    if where is None or has_unknown_rank(node, inference):
         return None
     module, name = where.split(":")
     match: Callable[[Node, Inference], Template | None] = getattr(importlib.import_module(module), name)
     return match(node, inference)
-
-
-def tensor_types(node: Node, inference: Inference) -> tuple[TensorType | None, ...]:
-    """Types of the node's inputs (None: omitted, or not a tensor)."""
-    found: list[Any] = [inference.types.get(n) if n else None for n in node.inputs]
-    return tuple(t if isinstance(t, TensorType) else None for t in found)

@@ -76,7 +76,6 @@ class Convolution(Filtered):
     @cached_property
     def pixels(self) -> Dim:
         """Of the output, in all images."""
-        assert self.output.shape is not None
         return product(self.output.shape[:-1])
 
     @cached_property
@@ -98,13 +97,13 @@ class Convolution(Filtered):
     def result(self, acc: Tensor) -> Tensor:
         if len(self.types) < 3 or self.types[2] is None:
             return acc
-        return acc + k.input(self.node.inputs[2], acc.dtype, self.types[2].shape or ())
+        return acc + k.input(self.node.inputs[2], acc.dtype, self.types[2].shape)
 
     def schedule_table(self) -> tuple[Schedule[Convolution], ...]:
         return SCHEDULES
 
     def schedule_key(self, env: LoweringEnv) -> str | None:
-        if not is_static((*(self.data.shape or ()), *(self.output.shape or ()))):
+        if not is_static((*self.data.shape, *self.output.shape)):
             return None
         shape = self.geometry(self.kernel).at(number_of)
         return " ".join(map(str, ("conv", *timed_for(self.data.dtype, env.options_of(self), env.target), shape)))

@@ -19,9 +19,10 @@ import numpy as np
 
 from intarsia.graph.dims import Dim, Expr
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
+from intarsia.providers.cpu.kernels.common.tensor_spec import spec_of
 
 _MOST_BLOCK = 1 << 12  # pixels of a stride's block
 _MOST_PHASES = 8
@@ -56,8 +57,8 @@ def is_transposed_convolution(node: Node, inference: Inference) -> bool:
     """Whether the node is a ConvTranspose of float by constant weights that `as_convolution` takes."""
     if node.domain or node.op_type != "ConvTranspose":
         return False
-    x, constants = inference.types.get(node.inputs[0]), inference.graph.constants
-    if not isinstance(x, TensorType) or x.shape is None or x.dtype is not DType.FLOAT or not 3 <= len(x.shape) <= 5:
+    x, constants = spec_of(inference.types.get(node.inputs[0])), inference.graph.constants
+    if x is None or x.dtype is not DType.FLOAT or not 3 <= len(x.shape) <= 5:
         return False
     if any(n and n not in constants for n in node.inputs[1:]):
         return False

@@ -49,7 +49,6 @@ class LineBuffer(ConvSchedule):
 
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         target, env, dtype, filters = request.target, request.env, node.data.dtype, node.filter_shape[0]
-        assert node.output.shape is not None
         tile = self._tile(node, env)
         spec = gemm_kernel.GemmSpec(dtype, "packed", request.epilogue, tile=tile)
         packed, packing = node.packed(request.workspace, Layout.WINDOWS, tile, target)
@@ -66,7 +65,6 @@ class LineBuffer(ConvSchedule):
 
     @staticmethod
     def _tile(node: Convolution, env: LoweringEnv) -> Tile:
-        assert node.output.shape is not None
         line = node.output.shape[-2]
         filters, rows = node.filter_shape[0] // node.group, line if isinstance(line, int) else None
         return blocked_tile(filters, rows, node.data.dtype, env.target, halves=node.packed_ahead)
@@ -91,7 +89,6 @@ class ImplicitGemm(ConvSchedule):
             node.reads[1], node.packing(Layout.FILTERS, tile), lambda: implicit_gemm.pack_weights(weights, node.group, tile)
         )
         border, source = node.bordered(target, workspace, request.out, kernel)
-        assert node.output.shape is not None
         micro = micro_text(dtype, target, met=met_of(tile, node.output.shape[-2], weights.shape[0] // node.group))
         call = ImplicitGemmCall(
             node.geometry(kernel), spec, target, source, packed, request.out, request.operands, micro.symbol

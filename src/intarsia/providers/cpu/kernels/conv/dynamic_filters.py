@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, ClassVar
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import is_static, numbers_of, product
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
 from intarsia.providers.cpu.kernels.common.packing import Layout
 from intarsia.providers.cpu.kernels.common.schedule import LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.common.template import Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 from intarsia.providers.cpu.kernels.conv import pack_dynamic_filters
 from intarsia.providers.cpu.kernels.conv.conv import Convolution
 from intarsia.providers.cpu.kernels.conv.direct import LineBuffer
@@ -39,10 +40,8 @@ _SCHEDULES: tuple[Schedule[Convolution], ...] = (
 
 def suits(node: Node, inference: Inference) -> bool:
     """Whether a convolution (of the model, or channels-last) by filters that another node computes is one of these."""
-    x, w, y = (inference.types.get(n) for n in (*node.inputs[:2], node.outputs[0]))
-    if not isinstance(x, TensorType) or not isinstance(w, TensorType) or not isinstance(y, TensorType):
-        return False
-    if x.dtype is not DType.FLOAT or w.shape is None or not is_static(w.shape) or y.shape is None or x.shape is None:
+    (x, w, *_), y = operand_specs(node, inference), result_spec(node, inference)
+    if x is None or w is None or y is None or x.dtype is not DType.FLOAT or not is_static(w.shape):
         return False
     if not 3 <= len(x.shape) <= 5 or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
         return False

@@ -155,7 +155,6 @@ class PickedPixels(ConvSchedule):
 
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         plain = self._plain(node, f"{request.out}%picked")
-        assert plain.data.shape is not None
         source = request.workspace.temporary(plain.reads[0], plain.data.dtype, plain.data.shape)
         geometry = node.geometry(node.kernel)
         call = PickCall(geometry, plain.data.dtype, node.reads[0], source)
@@ -170,7 +169,6 @@ class PickedPixels(ConvSchedule):
     def _plain(node: Convolution, source: str) -> Convolution:
         """The convolution of the copy, called `source`."""
         x, y, rank = node.data.shape, node.output.shape, len(node.kernel)
-        assert x is not None and y is not None
         picked = replace(node.data, shape=(*y[:-1], x[-1]))
         inner = node.node.copy(attributes={**node.node.attributes, "strides": [1] * rank})
         return replace(node, node=inner, types=(picked, *node.types[1:]), reads=(source, *node.reads[1:]))

@@ -13,14 +13,15 @@ import numpy as np
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, Expr, Shape, numbers_of, product
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.graph.trace import most
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.nn.sliding_windows import WindowAttributes, place_windows
 from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step, Work
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
-from intarsia.providers.cpu.kernels.common.template import Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec, operand_specs, result_spec
 from intarsia.providers.cpu.kernels.conv import implicit_gemm
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES
 
@@ -39,10 +40,10 @@ Made = TypeVar("Made", bound="Windowed")
 
 def windowed(node: Node, inference: Inference, kind: type[Windowed]) -> Windowed | None:
     """The node as a template of this kind; None where its types are not known, or have no kernel."""
-    types = tensor_types(node, inference)
-    out = inference.types.get(node.outputs[0])
+    types = operand_specs(node, inference)
+    out = result_spec(node, inference)
     x = types[0]
-    if x is None or x.shape is None or not isinstance(out, TensorType) or out.shape is None:
+    if x is None or out is None:
         return None
     if x.dtype not in DTYPES and not (node.op_type == "MaxPool" and x.dtype in BYTES):
         return None
@@ -68,8 +69,7 @@ def with_fewer_axes(made: Made) -> Made:
     types = list(made.types)
     types[0] = _over(made.data, groups)
     if len(types) > 1 and made.operands > 1:
-        weights = types[1]
-        assert weights is not None and weights.shape is not None
+        weights = made.operand(1)
         types[1] = replace(weights, shape=(*weights.shape[:2], *(weights.shape[2 + i] for i in kept)))
     return replace(
         made, node=node.copy(attributes=attributes), types=tuple(types), output=_over(made.output, groups), pads=pads
@@ -79,7 +79,6 @@ def with_fewer_axes(made: Made) -> Made:
 def _joined_axes(made: Windowed) -> list[list[int]]:
     """The spatial axes in groups that are one axis each; an axis of one pixel is in the group of a neighbour."""
     x, y = made.data.shape, made.output.shape
-    assert x is not None and y is not None
     rank = len(x) - 2
     kernel = kernel_shape(made.node, made.types)
     strides, _ = strides_and_dilations(made.node, rank)
@@ -99,19 +98,18 @@ def _joined_axes(made: Windowed) -> list[list[int]]:
     return groups
 
 
-def _over(kind: TensorType, groups: Sequence[Sequence[int]]) -> TensorType:
+def _over(kind: TensorSpec, groups: Sequence[Sequence[int]]) -> TensorSpec:
     """A tensor [N, spatial..., C] with an axis for each group of spatial axes."""
-    assert kind.shape is not None
     batch, *spatial, channels = kind.shape
     return replace(kind, shape=(batch, *(product([spatial[i] for i in axes]) for axes in groups), channels))
 
 
-def kernel_shape(node: Node, types: Sequence[TensorType | None]) -> tuple[int, ...]:
+def kernel_shape(node: Node, types: Sequence[TensorSpec | None]) -> tuple[int, ...]:
     """The window's sizes."""
     given: Any = node.attributes.get("kernel_shape")
     if not given:
         weights = types[1]
-        assert weights is not None and weights.shape is not None
+        assert weights is not None, "the schema requires kernel_shape of an operator without weights"
         given = weights.shape[2:]
     return tuple(int(n) for n in given)
 
@@ -122,7 +120,7 @@ def strides_and_dilations(node: Node, rank: int) -> tuple[tuple[int, ...], tuple
     return tuple(node.attributes.get("strides") or ones), tuple(node.attributes.get("dilations") or ones)
 
 
-def explicit_pads(node: Node, x: tuple[Dim, ...], types: Sequence[TensorType | None]) -> tuple[Dim, ...]:
+def explicit_pads(node: Node, x: tuple[Dim, ...], types: Sequence[TensorSpec | None]) -> tuple[Dim, ...]:
     """The border as ONNX's `pads` (begins, then ends); sizes that vary may decide it (auto_pad with strides)."""
     strides, dilations = strides_and_dilations(node, len(x) - 2)
     given = node.attributes
@@ -208,14 +206,11 @@ class Windowed(Template):
     pads: tuple[Dim, ...] = field(default=())
 
     @property
-    def data(self) -> TensorType:
-        x = self.types[0]
-        assert x is not None
-        return x
+    def data(self) -> TensorSpec:
+        return self.operand(0)
 
     def geometry(self, kernel: tuple[int, ...]) -> Geometry:
         x, out = self.data.shape, self.output.shape
-        assert x is not None and out is not None
         group = int(self.node.attributes.get("group", 1)) if self.node.op_type in ("Conv", "ConvInteger") else x[-1]
         return Geometry(x, out, kernel, *strides_and_dilations(self.node, len(x) - 2), self.pads, group)
 
@@ -224,7 +219,6 @@ class Windowed(Template):
         x, dtype, rank = self.data.shape, self.data.dtype, len(kernel)
         if not any(self.pads):
             return [], self.reads[0]
-        assert x is not None
         padded = [d + self.pads[i] + self.pads[rank + i] for i, d in enumerate(x[1:-1])]
         source, number = workspace.temporary(f"{out}%border", dtype, (x[0], *padded, x[-1])), self.border_number(workspace)
         step = Step(
@@ -265,9 +259,7 @@ class Filtered(Windowed):
     @cached_property
     def filter_shape(self) -> tuple[int, ...]:
         """[filters, channels of a group, *kernel]."""
-        weights = self.types[1]
-        assert weights is not None and weights.shape is not None
-        return numbers_of(weights.shape)
+        return numbers_of(self.operand(1).shape)
 
     @property
     def kernel(self) -> tuple[int, ...]:
@@ -293,6 +285,4 @@ class Filtered(Windowed):
         return array.reshape(self.filter_shape)
 
     def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
-        weights = self.types[1]
-        assert self.data.shape is not None and weights is not None and weights.shape is not None
-        return [(self.data.shape[-1], weights.shape[1] * self.group)]
+        return [(self.data.shape[-1], self.operand(1).shape[1] * self.group)]

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, Expr, product
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, Schedule, choose
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec, operand_specs, result_spec
 from intarsia.providers.cpu.kernels.fourier import fft_kernel as template
 from intarsia.providers.cpu.kernels.fourier.fft_kernel import Form
 from intarsia.providers.cpu.kernels.fourier.fft_passes import Pass
@@ -96,14 +97,15 @@ def _given(node: Node, index: int) -> bool:
     return index < len(node.inputs) and bool(node.inputs[index])
 
 
-def _shaped(kind: object) -> TensorType | None:
-    return kind if isinstance(kind, TensorType) and kind.shape is not None and kind.dtype in template.DTYPES else None
+def _floats(kind: TensorSpec | None) -> TensorSpec | None:
+    """The spec, if it is of a type that transforms have."""
+    return kind if kind is not None and kind.dtype in template.DTYPES else None
 
 
 def dft(node: Node, inference: Inference) -> Template | None:
     """DFT along a known axis, by a length that is known once shapes are."""
-    x, out = _shaped(tensor_types(node, inference)[0]), _shaped(inference.types.get(node.outputs[0]))
-    if x is None or out is None or x.shape is None or out.shape is None or len(x.shape) < 2 or x.shape[-1] not in (1, 2):
+    x, out = _floats(operand_specs(node, inference)[0]), _floats(result_spec(node, inference))
+    if x is None or out is None or len(x.shape) < 2 or x.shape[-1] not in (1, 2):
         return None
     rank, inverse = len(x.shape), bool(node.attributes.get("inverse", 0))
     onesided, real = bool(node.attributes.get("onesided", 0)), x.shape[-1] == 1
@@ -135,25 +137,25 @@ def dft(node: Node, inference: Inference) -> Template | None:
 
 def stft(node: Node, inference: Inference) -> Template | None:
     """STFT by steps and lengths that are known once shapes are."""
-    types = tensor_types(node, inference)
-    x, out, step = _shaped(types[0]), _shaped(inference.types.get(node.outputs[0])), _known(node, 1, inference)
-    if x is None or out is None or x.shape is None or out.shape is None or step is None or len(x.shape) not in (2, 3):
+    types = operand_specs(node, inference)
+    x, out, step = _floats(types[0]), _floats(result_spec(node, inference)), _known(node, 1, inference)
+    if x is None or out is None or step is None or len(x.shape) not in (2, 3):
         return None
     real, onesided = len(x.shape) == 2 or x.shape[2] == 1, bool(node.attributes.get("onesided", 1))
-    window = _shaped(types[2]) if _given(node, 2) else None
+    window = _floats(types[2]) if _given(node, 2) else None
     if (isinstance(step, int) and step < 1) or (onesided and not real) or (len(x.shape) == 3 and x.shape[2] not in (1, 2)):
         return None
     length: Dim | None = x.shape[1]
     if _given(node, 3):
         length = _known(node, 3, inference)
-    elif window is not None and window.shape is not None:
+    elif window is not None:
         length = window.shape[0]
     if length is None or _is_long(length):
         return None
-    if _given(node, 2) and (window is None or window.shape is None or window.dtype is not x.dtype):
+    if _given(node, 2) and (window is None or window.dtype is not x.dtype):
         return None
     equal: tuple[tuple[Dim, Dim], ...] = ()
-    if window is not None and window.shape is not None and window.shape[0] != length:
+    if window is not None and window.shape[0] != length:
         if isinstance(length, int) and isinstance(window.shape[0], int):
             return None
         equal = ((window.shape[0], length),)
@@ -170,9 +172,9 @@ def stft(node: Node, inference: Inference) -> Template | None:
 
 def rfft(node: Node, inference: Inference) -> Template | None:
     """com.microsoft::Rfft: the last axis, then the others of the signal in place."""
-    x, out = _shaped(tensor_types(node, inference)[0]), _shaped(inference.types.get(node.outputs[0]))
+    x, out = _floats(operand_specs(node, inference)[0]), _floats(result_spec(node, inference))
     axes = int(node.attributes.get("signal_ndim", 1))
-    if x is None or out is None or x.shape is None or out.shape is None or not _plain(node) or not 1 <= axes <= len(x.shape):
+    if x is None or out is None or not _plain(node) or not 1 <= axes <= len(x.shape):
         return None
     n, bins = x.shape[-1], out.shape[-2]
     form = Form(x.dtype, "real", "complex", paired=True)
@@ -184,8 +186,8 @@ def rfft(node: Node, inference: Inference) -> Template | None:
 
 def irfft(node: Node, inference: Inference) -> Template | None:
     """com.microsoft::Irfft: the signal's other axes, then the last."""
-    x, out = _shaped(tensor_types(node, inference)[0]), _shaped(inference.types.get(node.outputs[0]))
-    if x is None or out is None or x.shape is None or out.shape is None or not _plain(node) or x.shape[-1] != 2:
+    x, out = _floats(operand_specs(node, inference)[0]), _floats(result_spec(node, inference))
+    if x is None or out is None or not _plain(node) or x.shape[-1] != 2:
         return None
     axes, shape = int(node.attributes["signal_ndim"]), x.shape[:-1]
     if not 1 <= axes <= len(shape):

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.plan.step import SCRATCH, Argument, Below, Ref, ScratchCall, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 from intarsia.providers.cpu.kernels.linalg import cdist_kernel as template
 
 _SERIAL_DIFFERENCES = 50_000
@@ -20,17 +21,10 @@ _SERIAL_DIFFERENCES = 50_000
 
 def cdist(node: Node, inference: Inference) -> Template | None:
     """CDist of float or double, metric euclidean or sqeuclidean."""
-    types = tensor_types(node, inference)
+    types = operand_specs(node, inference)
     a, b = types[:2]
-    out = inference.types.get(node.outputs[0])
-    if (
-        a is None
-        or b is None
-        or a.shape is None
-        or b.shape is None
-        or a.dtype is not b.dtype
-        or not isinstance(out, TensorType)
-    ):
+    out = result_spec(node, inference)
+    if a is None or b is None or a.dtype is not b.dtype or out is None:
         return None
     if a.dtype not in template.DTYPES or len(a.shape) != 2 or len(b.shape) != 2:
         return None
@@ -45,14 +39,11 @@ def cdist(node: Node, inference: Inference) -> Template | None:
 class Distances(Template):
     @property
     def _shapes(self) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-        a, b = self.types[:2]
-        assert a is not None and b is not None and a.shape is not None and b.shape is not None
-        return a.shape, b.shape
+        return self.operand(0).shape, self.operand(1).shape
 
     @property
     def _dtype(self) -> DType:
-        assert self.types[0] is not None
-        return self.types[0].dtype
+        return self.operand(0).dtype
 
     def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
         a, b = self._shapes

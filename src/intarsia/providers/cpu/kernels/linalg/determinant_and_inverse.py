@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, product, symbols_of
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.plan.step import SCRATCH, STATUS, Argument, Below, Ref, ScratchCall, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 from intarsia.providers.cpu.kernels.linalg import determinant_kernel as template
 from intarsia.providers.cpu.kernels.linalg import inverse_kernel
 
@@ -20,9 +21,9 @@ _SERIAL_ELEMENTS = 4096
 
 def det(node: Node, inference: Inference) -> Template | None:
     """Det of square matrices [*, M, M]; where sizes are symbols, they are checked once they are known."""
-    (x,) = tensor_types(node, inference)
-    out = inference.types.get(node.outputs[0])
-    if x is None or x.shape is None or len(x.shape) < 2 or x.dtype not in template.DTYPES or not isinstance(out, TensorType):
+    (x,) = operand_specs(node, inference)
+    out = result_spec(node, inference)
+    if x is None or len(x.shape) < 2 or x.dtype not in template.DTYPES or out is None:
         return None
     return Det(node, (node.inputs[0],), (x,), out, takes_epilogue=False)
 
@@ -30,13 +31,10 @@ def det(node: Node, inference: Inference) -> Template | None:
 def inverse(node: Node, inference: Inference) -> Template | None:
     """com.microsoft::Inverse of square matrices [*, M, M]."""
     made = det(node, inference)
-    x = made.types[0] if made is not None else None
-    if (
-        made is None
-        or x is None
-        or x.shape is None
-        or (x.shape[-1] != x.shape[-2] and not symbols_of(x.shape[-1] - x.shape[-2]))
-    ):
+    if made is None:
+        return None
+    rows, columns = made.operand(0).shape[-2:]
+    if rows != columns and not symbols_of(columns - rows):
         return None
     return Inverse(node, made.reads, made.types, made.output, takes_epilogue=False)
 
@@ -47,9 +45,7 @@ class _Square(Template):
 
     @property
     def _shape(self) -> tuple[Dim, ...]:
-        x = self.types[0]
-        assert x is not None and x.shape is not None
-        return x.shape
+        return self.operand(0).shape
 
     def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
         return [(self._shape[-2], self._shape[-1])]
@@ -86,8 +82,7 @@ class Det(_Square):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        x, n = self.types[0], self._shape[-1]
-        assert x is not None
+        x, n = self.operand(0), self._shape[-1]
         return [
             Step(
                 template.kernel_text(x.dtype, target), self.reads, (out,), self._call(out, n * n * (x.dtype.bits // 8)),
@@ -101,8 +96,7 @@ class Inverse(_Square):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        x, call = self.types[0], self._call(out, self._shape[-1] * 8, Ref(STATUS))
-        assert x is not None
+        x, call = self.operand(0), self._call(out, self._shape[-1] * 8, Ref(STATUS))
         return [
             Step(
                 inverse_kernel.kernel_text(x.dtype, target), self.reads, (out,), call,

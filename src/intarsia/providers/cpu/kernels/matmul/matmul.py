@@ -13,7 +13,7 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.ep.capability import Support
 from intarsia.graph.dims import Dim, evaluate, is_static, product
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.primitives import lang as k
@@ -32,7 +32,8 @@ from intarsia.providers.cpu.kernels.common.schedule import (
     candidates,
     choose,
 )
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 from intarsia.providers.cpu.kernels.matmul import gemm as gemm_schedules
 from intarsia.providers.cpu.kernels.matmul.gemm import ConstantRows, Strassen
 from intarsia.providers.cpu.kernels.matmul.in_16_bits import Bfloat16MatMulPacked, Bfloat16MatMulRows, Float16MatMul
@@ -59,12 +60,12 @@ SCHEDULES: tuple[Schedule[MatMul], ...] = (
 
 def matmul(node: Node, inference: Inference) -> Template | None:
     """MatMul of float or double matrices with at most two batch axes once leading axes are merged."""
-    types = tensor_types(node, inference)
+    types = operand_specs(node, inference)
     a, b = types[0], types[1]
-    out = inference.types.get(node.outputs[0])
-    if a is None or b is None or not isinstance(out, TensorType) or a.dtype not in _DTYPES or out.shape is None:
+    out = result_spec(node, inference)
+    if a is None or b is None or out is None or a.dtype not in _DTYPES:
         return None
-    if a.shape is None or b.shape is None or len(a.shape) < 2 or len(b.shape) < 2:
+    if len(a.shape) < 2 or len(b.shape) < 2:
         return None
     made = MatMul(node, (node.inputs[0], node.inputs[1]), types, out)
     return made if made.batches() is not None else None
@@ -72,12 +73,12 @@ def matmul(node: Node, inference: Inference) -> Template | None:
 
 def gemm(node: Node, inference: Inference) -> Template | None:
     """Gemm with an untransposed A: a MatMul, with alpha, beta and C in the epilogue."""
-    types = tensor_types(node, inference)
+    types = operand_specs(node, inference)
     a, b = types[0], types[1]
-    out = inference.types.get(node.outputs[0])
-    if a is None or b is None or not isinstance(out, TensorType) or a.dtype not in _DTYPES or node.attributes.get("transA", 0):
+    out = result_spec(node, inference)
+    if a is None or b is None or out is None or a.dtype not in _DTYPES or node.attributes.get("transA", 0):
         return None
-    if a.shape is None or b.shape is None or len(a.shape) != 2 or len(b.shape) != 2:
+    if len(a.shape) != 2 or len(b.shape) != 2:
         return None
     return Gemm(node, (node.inputs[0], node.inputs[1]), types, out)
 
@@ -94,19 +95,16 @@ class MatMul(Template):
         return False
 
     def equal_sizes(self) -> list[tuple[Dim, Dim]]:
-        a, b = self.types[0], self.types[1]
-        assert a is not None and b is not None and a.shape is not None and b.shape is not None
+        a, b = self.operand(0), self.operand(1)
         return [(a.shape[-1], b.shape[-1 if self.transposed else -2])]
 
     def broadcast_sizes(self) -> list[tuple[Dim, Dim]]:
-        a, b, out = self.types[0], self.types[1], self.output.shape
-        assert a is not None and b is not None and a.shape is not None and b.shape is not None and out is not None
+        a, b, out = self.operand(0), self.operand(1), self.output.shape
         return [p for x in (a.shape, b.shape) for p in zip(x[-3::-1], out[-3::-1], strict=False)]
 
     def batches(self) -> Batches | None:
         """The batch axes merged into two at most, or None if they do not fit."""
-        a, b = self.types[0], self.types[1]
-        assert a is not None and b is not None and a.shape is not None and b.shape is not None
+        a, b = self.operand(0), self.operand(1)
         if all(d == 1 for d in b.shape[:-2]):
             return Batches((1, 1), (0, 0), (0, 0), (0, 0), product(a.shape[:-1]))
         return merged_batches(a.shape[:-2], b.shape[:-2], a.shape[-2])
@@ -114,9 +112,7 @@ class MatMul(Template):
     @property
     def dtype(self) -> DType:
         """The element type of A."""
-        a = self.types[0]
-        assert a is not None
-        return a.dtype
+        return self.operand(0).dtype
 
     @property
     def weight_bits(self) -> float:
@@ -126,16 +122,12 @@ class MatMul(Template):
     @property
     def depth(self) -> Dim:
         """K."""
-        a = self.types[0]
-        assert a is not None and a.shape is not None
-        return a.shape[-1]
+        return self.operand(0).shape[-1]
 
     @property
     def columns(self) -> Dim:
         """N."""
-        b = self.types[1]
-        assert b is not None and b.shape is not None
-        return b.shape[-2 if self.transposed else -1]
+        return self.operand(1).shape[-2 if self.transposed else -1]
 
     @cached_property
     def rows_and_batches(self) -> Batches:
@@ -152,8 +144,7 @@ class MatMul(Template):
     @property
     def matrix_shape(self) -> tuple[int, int]:
         """K and N of a constant matrix."""
-        b = self.types[1]
-        assert b is not None and b.shape is not None
+        b = self.operand(1)
         depth, columns = (evaluate(d, {}) for d in (b.shape[-2:][::-1] if self.transposed else b.shape[-2:]))
         return depth, columns
 
@@ -189,9 +180,10 @@ class MatMul(Template):
 
     def matrix(self, constants: Constants) -> tuple[np.ndarray, Hashable]:
         """The second operand, a constant, as [K, N], and its view (`Packing`)."""
-        b, weights = self.types[1], constants.array(self.reads[1])
-        assert b is not None and b.shape is not None and weights is not None
-        rows, columns = (evaluate(d, {}) for d in b.shape[-2:])  # a definition may read the constant under another shape
+        weights = constants.array(self.reads[1])
+        assert weights is not None, self.reads[1]
+        # a definition may read the constant under another shape
+        rows, columns = (evaluate(d, {}) for d in self.operand(1).shape[-2:])
         matrix = weights.reshape(rows, columns)
         return matrix.T if self.transposed else matrix, (rows, columns, self.transposed)
 
@@ -200,8 +192,7 @@ class MatMul(Template):
     ) -> tuple[str, str, BlockFormat | None, DType | None]:
         """The second operand's buffer, layout, and the type it is stored in where that is not its own; packed if it is a
         constant matrix (`single`: no batch axes)."""
-        a, name = self.types[0], self.reads[1]
-        assert a is not None and a.shape is not None
+        a, name = self.operand(0), self.reads[1]
         if not single or not workspace.is_constant(name):
             return name, "columns" if self.transposed else "rows", None, None
         matrix, view = self.matrix(workspace)
@@ -233,7 +224,7 @@ class Gemm(MatMul):
         out = acc if alpha == 1 else acc * alpha
         if len(self.types) < 3 or self.types[2] is None or beta == 0:
             return out
-        c = k.input(self.node.inputs[2], self.types[2].dtype, self.types[2].shape or ())
+        c = k.input(self.node.inputs[2], self.types[2].dtype, self.types[2].shape)
         return out + (c if beta == 1 else c * beta)
 
 

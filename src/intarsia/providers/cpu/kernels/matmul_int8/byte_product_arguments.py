@@ -13,7 +13,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import SCRATCH, Argument, Code, KernelCall, Ref, Sizes
 from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
-from intarsia.providers.cpu.kernels.common.template import FusedOperand
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Role
 from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.matmul_arguments import Batches
@@ -21,8 +21,6 @@ from intarsia.providers.cpu.kernels.matmul.matmul_steps import fused_operand
 from intarsia.providers.cpu.kernels.matmul_int8 import widened_int16
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, last_group
 from intarsia.providers.cpu.kernels.matmul_int8.pack_int8 import byte_pack_args, byte_packed_nbytes, pack_bytes
-
-DEPTH = "%depth"  # stands for an operand that holds K
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class ByteProductCall(KernelCall):
 
     @property
     def form(self) -> object:
-        operands = tuple([(_meaning(o.name), o.kind, o.dtype) for o in self.operands])
+        operands = tuple([(o.role, o.kind, o.dtype) for o in self.operands])
         return (
             self.spec, self.target, self.micro, self.few, self.b is None, self.m, self.k, self.n, self.batches, operands,
             self.tile, self.panel_nbytes,
@@ -123,22 +121,16 @@ class PackBytesCall(KernelCall):
         return byte_pack_args(Ref(self.b), columns, packed, sums, depth, columns, size(self.count), depth * columns)
 
 
-def _meaning(name: str) -> str:
-    """The kind of an operand, by its name: K, sums of columns or of rows that steps before compute, or "": any other."""
-    return DEPTH if name == DEPTH else next((end for end in ("%sums", "%rowsums") if name.endswith(end)), "")
-
-
 def _operand(
     o: FusedOperand, n: int, depth: int, out_item: int, c_batch: tuple[int, int], b_batch: tuple[int, int]
 ) -> gemm_kernel.Operand:
-    meaning = _meaning(o.name)
-    if meaning == DEPTH:
+    if o.role is Role.DEPTH:
         return gemm_kernel.Operand(np.array([depth], np.int32))
     address: Any = Ref(o.name)
-    if meaning == "%sums":  # one per column and matrix of B
+    if o.role is Role.COLUMN_SUMS:
         return gemm_kernel.Operand(address, batch0=b_batch[0] * n * 4, batch1=b_batch[1] * n * 4)
     if o.kind == "row":
-        many = meaning == "%rowsums"
+        many = o.role is Role.ROW_SUMS
         scale = [c // max(1, n * out_item) * itemsize(o.dtype) if many else 0 for c in c_batch]
         return gemm_kernel.Operand(address, row=itemsize(o.dtype), batch0=scale[0], batch1=scale[1])
     return fused_operand(o, n, itemsize(o.dtype), out_item, c_batch)

@@ -17,8 +17,9 @@ from intarsia.plan.step import Below, Step
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.schedule import Constants, KernelRequest, LoweringEnv, Schedule
+from intarsia.providers.cpu.kernels.common.template import Role
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
-from intarsia.providers.cpu.kernels.matmul_int8.byte_product_arguments import DEPTH, ByteProductCall
+from intarsia.providers.cpu.kernels.matmul_int8.byte_product_arguments import ByteProductCall
 from intarsia.providers.cpu.kernels.matmul_int8.byte_weights import LIFT, add_sums, centred, digest
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, byte_micro_text, byte_tile
 from intarsia.providers.cpu.kernels.matmul_int8.zero_point_correction import Correction
@@ -120,8 +121,8 @@ class ProductSteps:
         if weights.zero is not None and weights.zero.any():
             correction.subtract(self._column(weights.zero) * self._row_sums())
 
-    def subtract_computed(self) -> None:
-        """The terms of both zero points by weights that a step packs, which also sums their columns."""
+    def subtract_computed(self, column_sums: str) -> None:
+        """The terms of both zero points by weights that a step packs, which also sums their columns, into `column_sums`."""
         correction, node, of_a, of_b = self.correction, self.node, self.node.a_zero, self.node.b_zero
         lift = LIFT if node.dtype is DType.INT8 else 0
         number = self._number(of_a, lift)
@@ -130,7 +131,7 @@ class ProductSteps:
         number = self._number(of_b, -lift)
         b_zero = self._operand(of_b) - lift if number is None else correction.number(number) if number else None
         if a_zero is not None:
-            sums = correction.operand(f"{self.request.out}%sums", "column", SUMS)
+            sums = correction.operand(column_sums, "column", SUMS, Role.COLUMN_SUMS)
             if b_zero is not None:
                 sums = sums - b_zero * self._depth()
             correction.subtract(sums * a_zero)
@@ -151,16 +152,16 @@ class ProductSteps:
 
     def _depth(self) -> Tensor:
         """K, which is a number or an operand that is made when the plan is bound."""
-        depth = self.node.depth
-        return self.correction.number(depth) if isinstance(depth, int) else self.correction.operand(DEPTH, "scalar", SUMS)
+        depth, correction = self.node.depth, self.correction
+        return correction.number(depth) if isinstance(depth, int) else correction.operand("", "scalar", SUMS, Role.DEPTH)
 
     def _row_sums(self) -> Tensor:
         """The sums of A's rows: a product by ones."""
-        node, request, name = self.node, self.request, f"{self.request.out}%rowsums"
-        request.workspace.temporary(name, SUMS, (product(node.rows_and_batches.sizes), node.rows_and_batches.rows))
+        node, request, found = self.node, self.request, self.node.rows_and_batches
+        name = request.workspace.temporary(f"{request.out}%rowsums", SUMS, (product(found.sizes), found.rows))
         ones = plain_factors(node, request, None)
         self.before.append(_product_step(node, replace(request, epilogue=None, operands=(), out=name), ones, 1))
-        return self.correction.operand(name, "row", SUMS)
+        return self.correction.operand(name, "row", SUMS, Role.ROW_SUMS)
 
 
 def plain_factors(node: ByteMatMul, request: KernelRequest, right: str | None) -> Factors:
@@ -180,7 +181,7 @@ def _product_step(node: ByteMatMul, request: KernelRequest, factors: Factors, n:
         spec, target, factors.micro.symbol, a, right, request.out, found.rows, depth, n, found, operands, factors.tile,
         factors.panel_nbytes, few.symbol if few else "",
     )  # fmt: skip
-    reads = (a, *([right] if right else []), *(o.name for o in operands if o.name != DEPTH))
+    reads = (a, *([right] if right else []), *(o.name for o in operands if o.name))
     work = found.rows * n * depth * found.sizes[0] * found.sizes[1]
     return Step(
         gemm_kernel.kernel_text(spec, target), reads, (request.out,), call, serial=Below(work, SERIAL_PRODUCTS),

@@ -64,9 +64,7 @@ class ByteMatMul(MatMul):
     @property
     def weight_dtype(self) -> DType:
         """The element type of B."""
-        b = self.types[1]
-        assert b is not None
-        return b.dtype
+        return self.operand(1).dtype
 
     def weights(self, constants: Constants) -> np.ndarray:
         """B, a constant without batch axes, as a matrix [K, N] of its own type."""

@@ -39,7 +39,7 @@ class PackedInRun(ByteSchedule):
     def steps(self, node: ByteMatMul, request: KernelRequest) -> list[Step]:
         step, made = _packing_step(node, request), ProductSteps(node, request)
         made.before.append(step)
-        made.subtract_computed()
+        made.subtract_computed(step.writes[1])
         return made.product(plain_factors(node, request, step.writes[0]))
 
 
@@ -48,10 +48,10 @@ def _packing_step(node: ByteMatMul, request: KernelRequest) -> Step:
     found, tile, workspace = node.rows_and_batches, byte_tile(request.target), request.workspace
     matrices: list[Dim] = [d for d, s in zip(found.sizes, found.b, strict=True) if s != 0]
     count, depth, n = product(matrices), node.depth, node.columns
-    source, packed, sums = node.reads[1], f"{request.out}%packed", f"{request.out}%sums"
+    source = node.reads[1]
     padded = (depth + 3) * (n + tile.lanes - 1)  # at least what the panels take, and a polynomial
-    workspace.temporary(packed, DType.INT8, (count, padded))
-    workspace.temporary(sums, SUMS, (count, n))
+    packed = workspace.temporary(f"{request.out}%packed", DType.INT8, (count, padded))
+    sums = workspace.temporary(f"{request.out}%sums", SUMS, (count, n))
     return Step(
         byte_pack_text(BytePackSpec(node.weight_dtype), request.target), (source,), (packed, sums),
         PackBytesCall(source, packed, sums, depth, n, count),

@@ -10,7 +10,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.template import FusedOperand
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Role
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
 
 
@@ -29,11 +29,11 @@ class Correction:
         self.operands = list(operands)
         self.tame = epilogue.tame if epilogue else True
 
-    def operand(self, name: str, kind: str, dtype: DType) -> Tensor:
+    def operand(self, name: str, kind: str, dtype: DType, role: Role = Role.VALUE) -> Tensor:
         """A further operand, as int32."""
         self.kinds.append(kind)
         self.dtypes.append(dtype)
-        self.operands.append(FusedOperand(name, kind, dtype))
+        self.operands.append(FusedOperand(name, kind, dtype, role))
         return k.cast(k.input(len(self.kinds), dtype, self.shape), SUMS)
 
     def number(self, value: int) -> Tensor:

@@ -11,7 +11,7 @@ import numpy as np
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.contrib.qoperator import BNB4_NUMBERS
 from intarsia.ops.framework.infer import Inference
@@ -20,7 +20,8 @@ from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import Constants, LoweringEnv, Schedule
-from intarsia.providers.cpu.kernels.common.template import Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec, operand_specs, result_spec
 from intarsia.providers.cpu.kernels.matmul.gemm import ConstantRows, Gemm
 from intarsia.providers.cpu.kernels.matmul.matmul import MatMul
 from intarsia.providers.cpu.kernels.matmul_nbits import block_quant_int8
@@ -44,12 +45,12 @@ SCHEDULES: tuple[Schedule[Any], ...] = (
 
 def matmul_n_bits(node: Node, inference: Inference) -> Template | None:
     """Float32 rows by constant weights of 4 or 8 bits with constant scales and zero points."""
-    types = tensor_types(node, inference)
+    types = operand_specs(node, inference)
     inputs = [*node.inputs, *[""] * (6 - len(node.inputs))]
     attributes = node.attributes
-    a, out = types[0], inference.types.get(node.outputs[0])
+    a, out = types[0], result_spec(node, inference)
     bits, size, columns = (int(attributes.get(name, 0)) for name in ("bits", "block_size", "N"))
-    if a is None or a.shape is None or a.dtype is not DType.FLOAT or not a.shape or not isinstance(out, TensorType):
+    if a is None or a.dtype is not DType.FLOAT or not a.shape or out is None:
         return None
     if (bits or 4) not in (4, 8) or inputs[_GROUPS] or attributes.get("weight_prepacked", 0) or size % 8:
         return None
@@ -58,7 +59,7 @@ def matmul_n_bits(node: Node, inference: Inference) -> Template | None:
     if not are_finite(inference.graph.constants[inputs[_SCALES]]):
         return None
     depth = int(attributes["K"])
-    weights = TensorType(DType.FLOAT, (depth, columns))
+    weights = TensorSpec(DType.FLOAT, (depth, columns))
     a = _as_rows(a)
     bias = types[_BIAS] if len(types) > _BIAS else None
     form = BlockFormat(bits or 4, size, bool(inputs[_ZEROS]))
@@ -66,9 +67,9 @@ def matmul_n_bits(node: Node, inference: Inference) -> Template | None:
     return BlockMatMul(node, reads, (a, weights, bias), out, form=form)
 
 
-def _as_rows(a: TensorType) -> TensorType:
+def _as_rows(a: TensorSpec) -> TensorSpec:
     """A vector as a matrix of one row; products write that row where the result has one axis, too."""
-    return a if a.shape is None or len(a.shape) > 1 else TensorType(a.dtype, (1, *a.shape))
+    return a if len(a.shape) > 1 else TensorSpec(a.dtype, (1, *a.shape))
 
 
 @dataclass(frozen=True)
@@ -79,15 +80,13 @@ class BlockMatMul(MatMul):
     form: BlockFormat = field(default=BlockFormat(4, 32, False))
 
     def equal_sizes(self) -> list[tuple[Dim, Dim]]:
-        a, b = self.types[0], self.types[1]
-        assert a is not None and b is not None and a.shape is not None and b.shape is not None
-        return [(a.shape[-1], b.shape[0])]
+        return [(self.operand(0).shape[-1], self.operand(1).shape[0])]
 
     def result(self, acc: Tensor) -> Tensor:
         bias = self.types[2]
         if bias is None:
             return acc
-        return acc + k.cast(k.input(self.node.inputs[_BIAS], bias.dtype, bias.shape or ()), acc.dtype)
+        return acc + k.cast(k.input(self.node.inputs[_BIAS], bias.dtype, bias.shape), acc.dtype)
 
     @property
     def accuracy_level(self) -> int:
@@ -143,13 +142,13 @@ def whole_blocks(attributes: Mapping[str, Any]) -> bool:
 
 def matmul_bnb4(node: Node, inference: Inference) -> Template | None:
     """Float32 rows by constant codes of 4 bits, in blocks that lie along K."""
-    (a, *_), out, attributes = tensor_types(node, inference), inference.types.get(node.outputs[0]), node.attributes
-    if a is None or a.shape is None or a.dtype is not DType.FLOAT or not a.shape or not isinstance(out, TensorType):
+    (a, *_), out, attributes = operand_specs(node, inference), result_spec(node, inference), node.attributes
+    if a is None or a.dtype is not DType.FLOAT or not a.shape or out is None:
         return None
     codes, scales = (inference.graph.constants.get(name) for name in node.inputs[1:3])
     if codes is None or scales is None or not whole_blocks(attributes) or not are_finite(scales):
         return None
-    weights = TensorType(DType.FLOAT, (int(attributes["K"]), int(attributes["N"])))
+    weights = TensorSpec(DType.FLOAT, (int(attributes["K"]), int(attributes["N"])))
     form = BlockFormat(4, int(attributes["block_size"]), False, BNB4_NUMBERS[int(attributes["quant_type"])])
     return CodedMatMul(node, tuple(node.inputs), (_as_rows(a), weights, None), out, form=form)
 

@@ -8,12 +8,13 @@ from dataclasses import field
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.plan.step import SCRATCH, Argument, Below, Ref, ScratchCall, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 from intarsia.providers.cpu.kernels.ml import pairwise_coupling_kernel as template
 
 _SERIAL_WORK = 2048  # rows by the square of classes, of which a round is a few operations each
@@ -21,10 +22,10 @@ _SERIAL_WORK = 2048  # rows by the square of classes, of which a round is a few 
 
 def pair_probabilities(node: Node, inference: Inference) -> Template | None:
     """PairProbabilities of scores whose number of columns fits the classes."""
-    types, classes = tensor_types(node, inference), int(node.attributes["classes"])
-    out, pairs = inference.types.get(node.outputs[0]), classes * (classes - 1) // 2
+    types, classes = operand_specs(node, inference), int(node.attributes["classes"])
+    out, pairs = result_spec(node, inference), classes * (classes - 1) // 2
     raw, *tables = types
-    if raw is None or raw.shape is None or len(raw.shape) != 2 or raw.shape[1] != pairs or not isinstance(out, TensorType):
+    if raw is None or len(raw.shape) != 2 or raw.shape[1] != pairs or out is None:
         return None
     if any(t is None or t.dtype is not DType.DOUBLE for t in types) or any(t is None or t.shape != (pairs,) for t in tables):
         return None

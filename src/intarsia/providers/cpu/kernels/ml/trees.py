@@ -8,14 +8,15 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Dim, numbers_of
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.ml.native import check_features
 from intarsia.plan.step import ALWAYS, SCRATCH, Argument, Below, KernelCall, Ref, ScratchCall, Sizes, Step
 from intarsia.primitives import lang as k
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 from intarsia.providers.cpu.kernels.ml import trees_kernel as template
 
 _SERIAL_STEPS = 8192  # below so many nodes passed, other threads are not woken
@@ -27,9 +28,9 @@ _PARTIAL = 4096  # sums of chunks of a forest that lie side by side
 
 def tree_sums(node: Node, inference: Inference) -> Template | None:
     """TreeSums of float or double."""
-    types = tensor_types(node, inference)
-    out = inference.types.get(node.outputs[0])
-    if any(t is None or t.shape is None for t in types) or not isinstance(out, TensorType) or out.shape is None:
+    types = operand_specs(node, inference)
+    out = result_spec(node, inference)
+    if None in types or out is None:
         return None
     return TreeSums(node, tuple(node.inputs), types, out, takes_epilogue=False)
 
@@ -40,7 +41,7 @@ class TreeSums(Template):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
         attributes, call = self.node.attributes, self._call(out)
-        form = template.Form(call.dtype, attributes["votes"], self._type(4).dtype, attributes["aggregate"])
+        form = template.Form(call.dtype, attributes["votes"], self.operand(4).dtype, attributes["aggregate"])
         writes: tuple[str, ...] = (out,)
         if call.chunks > 1:
             writes = (out, workspace.temporary(call.partial, DType.DOUBLE, (_PARTIAL,)))
@@ -55,18 +56,12 @@ class TreeSums(Template):
             steps.append(Step(combine, writes, (out,), CombineCall(call), serial=ALWAYS, label="trees, parts together"))
         return steps
 
-    def _type(self, i: int) -> TensorType:
-        kind = self.types[i]
-        assert kind is not None
-        return kind
-
     def _ints(self, i: int) -> tuple[int, ...]:
         """The shape of a constant."""
-        return numbers_of(self._type(i).shape or ())
+        return numbers_of(self.operand(i).shape)
 
     def _call(self, out: str) -> TreesCall:
-        x, attributes = self._type(0), self.node.attributes
-        assert x.shape is not None
+        x, attributes = self.operand(0), self.node.attributes
         return TreesCall(
             self.reads, out, f"{out}%parts", x.shape[0] if len(x.shape) == 2 else 1, x.shape[-1], x.dtype, self._ints(2)[0],
             int(attributes["scores"]), self._ints(3)[0], int(attributes["steps"]), int(attributes["features"]),

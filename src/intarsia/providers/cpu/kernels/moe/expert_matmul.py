@@ -9,7 +9,7 @@ import numpy as np
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, numbers_of
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.contrib.moe import FLOAT4
 from intarsia.ops.framework.infer import Inference
@@ -19,7 +19,8 @@ from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import Constants, KernelRequest, Schedule, choose
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat, are_finite, pack_blocks
 from intarsia.providers.cpu.kernels.moe import expert_kernels as template
 from intarsia.providers.cpu.kernels.moe.expert_arguments import OrderCall
@@ -32,9 +33,9 @@ SCHEDULES: tuple[Schedule[ExpertProducts], ...] = (ExpertPanels("float-panels"),
 
 def expert_order(node: Node, inference: Inference) -> Template | None:
     """ExpertOrder of which all outputs are wanted."""
-    types = tensor_types(node, inference)
-    out = inference.types.get(node.outputs[0])
-    if types[0] is None or types[0].shape is None or not isinstance(out, TensorType) or not all(node.outputs):
+    types = operand_specs(node, inference)
+    out = result_spec(node, inference)
+    if types[0] is None or out is None or not all(node.outputs):
         return None
     return ExpertOrder(node, (node.inputs[0],), types, out, takes_epilogue=False)
 
@@ -48,8 +49,7 @@ class ExpertOrder(Template):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        chosen = self.types[0]
-        assert chosen is not None and chosen.shape is not None
+        chosen = self.operand(0)
         tokens, count = chosen.shape
         call = OrderCall((*self.reads, *self.outputs), (tokens, count), int(self.node.attributes["experts"]))
         kernel = template.order_text(target)
@@ -58,9 +58,9 @@ class ExpertOrder(Template):
 
 def expert_products(node: Node, inference: Inference) -> Template | None:
     """ExpertProducts by constant matrices."""
-    types = tensor_types(node, inference)
-    rows, out = types[0], inference.types.get(node.outputs[0])
-    if rows is None or rows.shape is None or not isinstance(rows.shape[1], int) or not isinstance(out, TensorType):
+    types = operand_specs(node, inference)
+    rows, out = types[0], result_spec(node, inference)
+    if rows is None or not isinstance(rows.shape[1], int) or out is None:
         return None
     if any(n and n not in inference.graph.constants for n in node.inputs[_WEIGHTS:]):
         return None
@@ -88,8 +88,7 @@ class ExpertProducts(Template):
     @property
     def rows_shape(self) -> tuple[Dim, Dim]:
         """The rows of all experts, and K."""
-        rows = self.types[_ROWS]
-        assert rows is not None and rows.shape is not None
+        rows = self.operand(_ROWS)
         count, depth = rows.shape
         return count, depth
 
@@ -97,8 +96,7 @@ class ExpertProducts(Template):
         return self.names[index] if index < len(self.names) else ""
 
     def _shape(self, index: int) -> tuple[int, ...]:
-        kind = self.types[index]
-        assert kind is not None and kind.shape is not None
+        kind = self.operand(index)
         return numbers_of(kind.shape)
 
     @property

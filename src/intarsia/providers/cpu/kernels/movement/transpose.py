@@ -12,12 +12,13 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.ep.capability import Support
 from intarsia.graph.dims import Dim, Shape, product
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Argument, Below, KernelCall, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule, choose
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 from intarsia.providers.cpu.kernels.movement import interleave_kernel
 from intarsia.providers.cpu.kernels.movement import transpose_kernel as template
 from intarsia.providers.cpu.kernels.movement.transpose_kernel import Moved
@@ -34,11 +35,11 @@ _LEAST_SIDE = 12  # of a known matrix: narrower ones are mostly cut squares, and
 
 def transpose(node: Node, inference: Inference) -> Template | None:
     """Transpose, or an Einsum that is one, that moves the innermost axis of a tensor large enough, or of unknown size."""
-    types = tensor_types(node, inference)
+    types = operand_specs(node, inference)
     if len(types) != 1:
         return None
-    x, out = types[0], inference.types.get(node.outputs[0])
-    if x is None or x.shape is None or x.dtype not in SUPPORTED_DTYPES or not isinstance(out, TensorType) or out.shape is None:
+    x, out = types[0], result_spec(node, inference)
+    if x is None or x.dtype not in SUPPORTED_DTYPES or out is None:
         return None
     perm = _permutation(node, len(x.shape))
     if perm is None:
@@ -73,9 +74,7 @@ class Transpose(Template):
     @property
     def shape(self) -> Shape:
         """Of the input."""
-        x = self.types[0]
-        assert x is not None and x.shape is not None
-        return x.shape
+        return self.operand(0).shape
 
     @property
     def itemsize(self) -> int:

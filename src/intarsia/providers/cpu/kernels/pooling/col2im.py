@@ -7,13 +7,14 @@ from dataclasses import field
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, product
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.nn.sliding_windows import WindowAttributes, place_windows
 from intarsia.plan.step import Argument, Below, KernelCall, Ref, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 from intarsia.providers.cpu.kernels.pooling import col2im_kernel as template
 
 _SERIAL_ELEMENTS = 16384
@@ -23,11 +24,11 @@ _Axis = tuple[Dim, Dim, Dim, int, int, Dim]  # the fields of `template.Axis`
 
 def col2im(node: Node, inference: Inference) -> Template | None:
     """Col2Im of float32 or float64 with a block whose sizes are known."""
-    x, out = tensor_types(node, inference)[0], inference.types.get(node.outputs[0])
+    x, out = operand_specs(node, inference)[0], result_spec(node, inference)
     image, block = (inference.values.get(n) for n in node.inputs[1:3])
-    if x is None or x.shape is None or x.dtype not in template.DTYPES or image is None or block is None:
+    if x is None or x.dtype not in template.DTYPES or image is None or block is None:
         return None
-    if not isinstance(out, TensorType) or out.shape is None or not all(isinstance(d, int) for d in block.flat):
+    if out is None or not all(isinstance(d, int) for d in block.flat):
         return None
     strides, pads, dilations = (node.attributes.get(name) for name in ("strides", "pads", "dilations"))
     given = WindowAttributes(strides=strides, pads=pads, dilations=dilations)
@@ -42,16 +43,14 @@ class Col2Im(Template):
     axes: tuple[_Axis, ...] = field(kw_only=True)
 
     def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
-        x = self.types[0]
-        assert x is not None and x.shape is not None and self.output.shape is not None
+        x = self.operand(0)
         area = product(axis[1] for axis in self.axes)
         return [(x.shape[1], self.output.shape[1] * area), (x.shape[2], product(axis[2] for axis in self.axes))]
 
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        x = self.types[0]
-        assert x is not None and x.shape is not None and self.output.shape is not None
+        x = self.operand(0)
         kernel = template.kernel_text(len(self.axes), x.dtype, target)
         serial = Below(product(x.shape), _SERIAL_ELEMENTS)
         call = Col2ImCall(self.reads[0], out, product(self.output.shape[:2]), self.axes)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Shape
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.nn.sliding_windows import is_large
 from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step, Work
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.loop_cost import SERIAL_ELEMENTS
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, forms_of, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, forms_of
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec, window_args, window_operand
 from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
 from intarsia.providers.cpu.kernels.conv.window_geometry import (
@@ -48,10 +49,10 @@ def pool(node: Node, inference: Inference) -> Template | None:
 
 
 def global_pool(node: Node, inference: Inference) -> Template | None:
-    types = tensor_types(node, inference)
-    out = inference.types.get(node.outputs[0])
+    types = operand_specs(node, inference)
+    out = result_spec(node, inference)
     x = types[0]
-    if x is None or x.shape is None or x.dtype not in DTYPES or not isinstance(out, TensorType):
+    if x is None or x.dtype not in DTYPES or out is None:
         return None
     return GlobalPool(node, (node.inputs[0],), types, out)
 
@@ -113,8 +114,7 @@ class GlobalPool(Template):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        x = self.types[0]
-        assert x is not None and x.shape is not None
+        x = self.operand(0)
         operation = "max" if self.node.op_type == "GlobalMaxPool" else "average"
         spec = pooling_kernel.GlobalPoolSpec(operation, x.dtype, epilogue)
         reads = (self.reads[0], *(o.name for o in operands))

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.plan.step import STATUS, Below, PlainCall, Ref, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 from intarsia.providers.cpu.kernels.pooling import roi_pooling_kernel as template
 
 _SERIAL_ELEMENTS = 1024  # of the output: each is the work of many inputs
@@ -21,12 +22,12 @@ _SERIAL_ELEMENTS = 1024  # of the output: each is the work of many inputs
 
 def regions(node: Node, inference: Inference) -> Template | None:
     """RoiAlign or MaxRoiPool of float32 images by float32 regions (and int64 indices)."""
-    types = tensor_types(node, inference)
-    out = inference.types.get(node.outputs[0])
+    types = operand_specs(node, inference)
+    out = result_spec(node, inference)
     expected = (DType.FLOAT, DType.FLOAT, DType.INT64)[: len(types)]
-    if not isinstance(out, TensorType) or out.shape is None or len(out.shape) != 4:
+    if out is None or len(out.shape) != 4:
         return None
-    if any(t is None or t.shape is None or t.dtype is not dtype for t, dtype in zip(types, expected, strict=True)):
+    if any(t is None or t.dtype is not dtype for t, dtype in zip(types, expected, strict=True)):
         return None
     if str(node.attributes.get("mode", "avg")) not in ("avg", "max"):
         return None
@@ -39,7 +40,7 @@ class Regions(Template):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
         kernel = template.pool_text(target) if self._pools else template.align_text(self._mode, self._aligned, target)
-        work = product(self.output.shape or ())
+        work = product(self.output.shape)
         return [
             Step(
                 kernel, self.reads, (out,), self._call(out), serial=Below(work, _SERIAL_ELEMENTS), label=self.node.op_type,
@@ -62,8 +63,7 @@ class Regions(Template):
         return str(self.node.attributes.get("coordinate_transformation_mode", how)) == "half_pixel"
 
     def _call(self, out: str) -> PlainCall:
-        x = self.types[0]
-        assert x is not None and x.shape is not None and self.output.shape is not None
+        x = self.operand(0)
         batches, channels, height, width = x.shape
         regions, _, high, wide = self.output.shape
         scale = struct.unpack("<i", struct.pack("<f", float(self.node.attributes.get("spatial_scale", 1.0))))[0]

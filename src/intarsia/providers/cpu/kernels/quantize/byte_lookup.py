@@ -9,7 +9,7 @@ import numpy as np
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Shape, product
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Constant, Node, TensorType
+from intarsia.graph.model import Constant, Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.plan.step import Below, BuffersAndSizes, Step
@@ -17,7 +17,8 @@ from intarsia.primitives.interpreter import interpret
 from intarsia.primitives.lang import BINARY, UNARY, Tensor, walk
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 from intarsia.providers.cpu.kernels.quantize import byte_lookup_kernel as template
 
 _SERIAL_ELEMENTS = 32768
@@ -26,9 +27,9 @@ _BYTES = frozenset((DType.UINT8, DType.INT8))
 
 def lookup(node: Node, inference: Inference) -> Template | None:
     """QLinearSigmoid or QLinearLeakyRelu of int8 or uint8 by constants."""
-    x, *_ = tensor_types(node, inference)
-    out = inference.types.get(node.outputs[0])
-    if x is None or x.shape is None or x.dtype not in _BYTES or not isinstance(out, TensorType) or out.dtype is not x.dtype:
+    x, *_ = operand_specs(node, inference)
+    out = result_spec(node, inference)
+    if x is None or x.dtype not in _BYTES or out is None or out.dtype is not x.dtype:
         return None
     others = [n for n in node.inputs[1:] if n]
     if not others or any(n not in inference.graph.constants or inference.graph.constants[n].size != 1 for n in others):
@@ -38,10 +39,8 @@ def lookup(node: Node, inference: Inference) -> Template | None:
 
 def table_lookup(node: Node, inference: Inference) -> Template | None:
     """Bytes by a constant table."""
-    x, _ = tensor_types(node, inference)
-    out = inference.types.get(node.outputs[0])
-    assert x is not None and isinstance(out, TensorType)
-    return TableLookup(node, tuple(node.inputs), (x, None), out, takes_epilogue=False)
+    (x, _), out = operand_specs(node, inference), result_spec(node, inference)
+    return None if x is None or out is None else TableLookup(node, tuple(node.inputs), (x, None), out, takes_epilogue=False)
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class TableLookup(Template):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
         x, table = self.reads
-        return [table_step(target, x, table, out, self.output.shape or (), "by a table")]
+        return [table_step(target, x, table, out, self.output.shape, "by a table")]
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Lookup(Template):
     ) -> list[Step]:
         scale = next(n for n in self.node.inputs[1:] if n)
         table = workspace.add(scale, Packing(Layout.TABLE, view=out), lambda: self._table(workspace))
-        return [table_step(target, self.reads[0], table, out, self.output.shape or (), f"{self.node.op_type} by a table")]
+        return [table_step(target, self.reads[0], table, out, self.output.shape, f"{self.node.op_type} by a table")]
 
     def _table(self, workspace: Workspace) -> np.ndarray:
         """The operator's results for all 256 elements."""

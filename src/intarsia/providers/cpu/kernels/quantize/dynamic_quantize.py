@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.plan.step import Below, BuffersAndSizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 from intarsia.providers.cpu.kernels.quantize import dynamic_quantize_kernel as template
 
 _SERIAL_ELEMENTS = 16384
@@ -20,9 +21,9 @@ _SERIAL_ELEMENTS = 16384
 
 def dynamic_quantize(node: Node, inference: Inference) -> Template | None:
     """DynamicQuantizeLinear of float32, all of whose outputs are wanted."""
-    (x,) = tensor_types(node, inference)
-    out = inference.types.get(node.outputs[0])
-    if x is None or x.shape is None or x.dtype is not DType.FLOAT or not isinstance(out, TensorType):
+    (x,) = operand_specs(node, inference)
+    out = result_spec(node, inference)
+    if x is None or x.dtype is not DType.FLOAT or out is None:
         return None
     if len(node.outputs) != 3 or not all(node.outputs):
         return None
@@ -39,7 +40,7 @@ class DynamicQuantize(Template):
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
         extrema = workspace.temporary(f"{out}%extrema", DType.FLOAT, (2, template.PARTS))
-        elements = product(self.output.shape or ())
+        elements = product(self.output.shape)
         serial = Below(elements, _SERIAL_ELEMENTS)
         return [
             Step(

@@ -9,12 +9,13 @@ from dataclasses import replace
 import numpy as np
 
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Constant, Node, TensorType
+from intarsia.graph.model import Constant, Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.packing import Packing
-from intarsia.providers.cpu.kernels.common.template import Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec, operand_specs
 from intarsia.providers.cpu.kernels.matmul_int8.byte_weights import LIFT
 from intarsia.providers.cpu.kernels.recurrent import rnn_arguments
 from intarsia.providers.cpu.kernels.recurrent.rnn import Recurrent, parts_of
@@ -33,14 +34,14 @@ def quantized_layer(node: Node, inference: Inference) -> Template | None:
         return None
     constants = inference.graph.constants
     parts = [tuple(constants.get(node.inputs[i]) for i in which) for which in _FACTORS]
-    types = list(tensor_types(node, inference)[:8])
+    types = list(operand_specs(node, inference)[:8])
     x = types[_X]
     if x is None or x.dtype is not DType.FLOAT or not all(map(_fits, parts)):
         return None
     for at, (numbers, *_) in zip((_W, _R), parts, strict=True):
         assert numbers is not None
         directions, rows, columns = numbers.shape
-        types[at] = TensorType(DType.FLOAT, (directions, columns, rows))  # as an LSTM's
+        types[at] = TensorSpec(DType.FLOAT, (directions, columns, rows))  # as an LSTM's
     found = parts_of(node, node.inputs[:8], types, inference)
     if found is None:
         return None

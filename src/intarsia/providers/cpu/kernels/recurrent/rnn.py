@@ -11,7 +11,7 @@ import numpy as np
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, Expr, number_of
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.nn.recurrent import resolve_activations
 from intarsia.plan.step import Step
@@ -22,7 +22,8 @@ from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, Schedule, choose
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec, operand_specs, spec_of
 from intarsia.providers.cpu.kernels.recurrent import rnn_arguments
 from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import GATES, RecurrentSpec
 from intarsia.providers.cpu.kernels.recurrent.rnn_inputs_int8 import ByteInputsBefore
@@ -48,7 +49,7 @@ _X, _W, _R, _B, _LENGTHS, _INITIAL_H, _INITIAL_C, _P = range(8)
 
 def recurrent_layer(node: Node, inference: Inference) -> Template | None:
     """A layer of float or double whose weights are constants and whose directions have the same activations."""
-    types = (*tensor_types(node, inference), *[None] * 8)[:8]
+    types = (*operand_specs(node, inference), *[None] * 8)[:8]
     names = (*node.inputs, *[""] * 8)[:8]
     constants = inference.graph.constants
     if any(name and name not in constants for name in (names[_W], names[_R])):
@@ -66,26 +67,23 @@ class Parts(NamedTuple):
     spec: RecurrentSpec
     reads: tuple[str, ...]
     weights: tuple[str, ...]
-    output: TensorType
+    output: TensorSpec
 
 
 def parts_of(
-    node: Node, names: Sequence[str], types: Sequence[TensorType | None], inference: Inference
+    node: Node, names: Sequence[str], types: Sequence[TensorSpec | None], inference: Inference
 ) -> Parts | None:  # fmt: skip
     """Of a node whose eight inputs, in LSTM's order, have these types; None where the kernel does not take them."""
     x = types[_X]
-    out = inference.types.get(next(n for n in node.outputs if n))
-    if x is None or x.shape is None or len(x.shape) != 3 or x.dtype not in _DTYPES:
-        return None
-    if not isinstance(out, TensorType) or out.shape is None:
+    out = spec_of(inference.types.get(next(n for n in node.outputs if n)))
+    if x is None or len(x.shape) != 3 or x.dtype not in _DTYPES or out is None:
         return None
     if any(name and name not in inference.graph.constants for name in (names[_B], names[_P])):
         return None
-    if any(name and (kind is None or kind.shape is None) for name, kind in zip(names, types, strict=False)):
+    if any(name and kind is None for name, kind in zip(names, types, strict=False)):
         return None
     spec = _spec(node, x.dtype, bool(names[_P]))
-    known = all(isinstance(n, TensorType) and n.shape is not None for n in map(inference.types.get, filter(None, node.outputs)))
-    if spec is None or not known:
+    if spec is None or any(spec_of(inference.types.get(n)) is None for n in node.outputs if n):
         return None
     reads = tuple(names[i] for i in (_X, _LENGTHS, _INITIAL_H, _INITIAL_C))
     return Parts(spec, reads, tuple(names[i] for i in (_W, _R, _B, _P)), out)
@@ -136,8 +134,7 @@ class Recurrent(Template):
     def equal_sizes(self) -> Sequence[tuple[Dim, Dim]]:
         """Pairs of the operands' sizes as ONNX has them."""
         shapes = [t.shape if t is not None else None for t in self.types]
-        x, w, r = shapes[_X], shapes[_W], shapes[_R]
-        assert x is not None and w is not None and r is not None
+        x, r = self.operand(_X).shape, self.operand(_R).shape
         batch_first = bool(self.node.attributes.get("layout", 0))
         batch = x[0] if batch_first else x[1]
         gates, hidden = GATES[self.spec.cell], r[2]
@@ -166,12 +163,6 @@ class Recurrent(Template):
             return False
         return all(a == b or isinstance(a, Expr) or isinstance(b, Expr) for a, b in self.equal_sizes())
 
-    def operand(self, index: int) -> tuple[Dim, ...]:
-        """The shape of the input `index`, in LSTM's order."""
-        found = self.types[index]
-        assert found is not None and found.shape is not None
-        return found.shape
-
     @property
     def _batch_first(self) -> bool:
         return bool(self.node.attributes.get("layout", 0))
@@ -179,21 +170,21 @@ class Recurrent(Template):
     @property
     def extents(self) -> tuple[Dim, Dim]:
         """Steps of the sequence, and rows of the batch."""
-        first, second, _ = self.operand(_X)
+        first, second, _ = self.operand(_X).shape
         return (second, first) if self._batch_first else (first, second)
 
     @property
     def directions(self) -> int:
-        return number_of(self.operand(_R)[0])
+        return number_of(self.operand(_R).shape[0])
 
     @property
     def hidden(self) -> int:
-        return number_of(self.operand(_R)[2])
+        return number_of(self.operand(_R).shape[2])
 
     @property
     def depth(self) -> int:
         """Columns of X."""
-        return number_of(self.operand(_W)[2])
+        return number_of(self.operand(_W).shape[2])
 
     def columns(self, target: Target) -> int:
         """Columns of the input products of all directions."""

@@ -11,7 +11,7 @@ import numpy as np
 from intarsia.ep.capability import Support
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.primitives import lang as k
@@ -20,6 +20,7 @@ from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec
 from intarsia.providers.cpu.kernels.matmul_int8.byte_rates import rate_of
 from intarsia.providers.cpu.kernels.matmul_int8.matmul_int8 import ByteMatMul, Zero
 from intarsia.providers.cpu.kernels.quantize.dynamic_quantize import DynamicQuantize
@@ -51,13 +52,13 @@ class ByteInputsBefore(RecurrentSchedule):
     def input_steps(self, node: Recurrent, layer: Layer, request: KernelRequest, products: str) -> list[Step]:
         """X as bytes by its own range, and their product with W: sums of bytes times both scales, and the bias."""
         target, workspace, tile = request.target, request.workspace, tile_of(node.spec.dtype, request.target)
-        shape, columns = node.operand(0), node.columns(target)
+        shape, columns = node.operand(0).shape, node.columns(target)
         levels = workspace.temporary(f"{products}%levels", DType.UINT8, shape)
         scale = workspace.temporary(f"{products}%scale", DType.FLOAT, ())
         zero = workspace.temporary(f"{products}%zero", DType.UINT8, ())
         dynamic = Node("DynamicQuantizeLinear", [node.reads[0]], [levels, scale, zero], version=_DYNAMIC_VERSION)
-        bytes_type = TensorType(DType.UINT8, shape)
-        before = DynamicQuantize(dynamic, (node.reads[0],), (TensorType(DType.FLOAT, shape),), bytes_type, takes_epilogue=False)
+        bytes_type = TensorSpec(DType.UINT8, shape)
+        before = DynamicQuantize(dynamic, (node.reads[0],), (TensorSpec(DType.FLOAT, shape),), bytes_type, takes_epilogue=False)
         view = _InputWeights(node, workspace, tile)
         kinds, names, root = ["scalar", "column"], [scale, view.scales], k.cast(k.input(0, DType.INT32, ()), DType.FLOAT)
         root = root * (k.input(1, DType.FLOAT, ()) * k.input(2, DType.FLOAT, ()))
@@ -67,8 +68,8 @@ class ByteInputsBefore(RecurrentSchedule):
         epilogue = Epilogue(root, tuple(kinds), (DType.FLOAT,) * len(kinds))
         operands = [FusedOperand(name, kind, DType.FLOAT) for name, kind in zip(names, kinds, strict=True)]
         product = ByteMatMul(
-            node.node, (levels, view.numbers, zero, view.zeros), (bytes_type, TensorType(view.dtype, (layer.depth, columns))),
-            TensorType(DType.FLOAT, (*shape[:2], columns)), a_zero=Zero(read=2, dtype=DType.UINT8),
+            node.node, (levels, view.numbers, zero, view.zeros), (bytes_type, TensorSpec(view.dtype, (layer.depth, columns))),
+            TensorSpec(DType.FLOAT, (*shape[:2], columns)), a_zero=Zero(read=2, dtype=DType.UINT8),
             b_zero=Zero(read=3, kind="column", dtype=view.dtype),
         )  # fmt: skip
         return [

@@ -65,7 +65,7 @@ class RecurrentSchedule(_Schedule):
 
     def steps(self, node: Recurrent, request: KernelRequest) -> list[Step]:
         assert request.epilogue is None and not request.operands
-        layer, x = node.layer(request.target, self.when), node.operand(0)
+        layer, x = node.layer(request.target, self.when), node.operand(0).shape
         if layer.inputs is InputProducts.BESIDE:
             return [_walk(node, layer, request, "")]
         shape = (*x[:2], node.columns(request.target))
@@ -206,7 +206,7 @@ def _gemm_step(node: Recurrent, layer: Layer, request: KernelRequest, products: 
     zero, bias = workspace.add("", ZERO_TAP, lambda: np.zeros(1, np.int64)), node.bias(workspace, tile)
     spec = gemm_kernel.GemmSpec(node.spec.dtype, "packed", _biased(node, bias))
     panels, micro = node.input_panels(workspace, tile), micro_text(node.spec.dtype, target)
-    depth, columns = node.operand(0)[2], node.columns(target)
+    depth, columns = node.operand(0).shape[2], node.columns(target)
     mnk = (seq * batch, columns, depth)
     call = InputProductCall(spec, layer, micro.symbol, node.reads[0], panels, products, zero, bias, mnk)
     return Step(

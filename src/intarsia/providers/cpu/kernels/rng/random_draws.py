@@ -12,12 +12,13 @@ from intarsia.codegen.elementwise.emitter import SUPPORTED_DTYPES
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.tensor import philox
 from intarsia.plan.step import ALWAYS, SCRATCH, Argument, Below, KernelCall, Ref, ScratchCall, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec, operand_specs, result_spec
 from intarsia.providers.cpu.kernels.rng import multinomial_kernel as picking
 from intarsia.providers.cpu.kernels.rng import random_kernel as template
 from intarsia.providers.cpu.kernels.rng.random_kernel import Form
@@ -34,20 +35,16 @@ _KINDS = {
 }
 
 
-def _shaped(kind: object) -> TensorType | None:
-    return kind if isinstance(kind, TensorType) and kind.shape is not None else None
-
-
 def random(node: Node, inference: Inference) -> Template | None:
     """RandomNormal, RandomUniform, what is like a tensor, Bernoulli."""
-    out = _shaped(inference.types.get(node.outputs[0]))
+    out = result_spec(node, inference)
     kind, *bounds = _KINDS[node.op_type.removesuffix("Like")]
     low, high = (float(node.attributes.get(name, default)) for name, default in bounds)
     reads: tuple[str, ...] = ()
-    types: tuple[TensorType | None, ...] = ()
+    types: tuple[TensorSpec | None, ...] = ()
     source = DType.FLOAT
     if kind == "below":
-        x = _shaped(tensor_types(node, inference)[0])
+        x = operand_specs(node, inference)[0]
         if x is None or x.dtype not in _FLOATS:
             return None
         reads, types, source = (node.inputs[0],), (x,), x.dtype
@@ -60,7 +57,7 @@ def random(node: Node, inference: Inference) -> Template | None:
 
 def dropout(node: Node, inference: Inference) -> Template | None:
     """Dropout in training mode, of a known ratio. By a seed it draws as ONNX's reference does, on the host."""
-    x, out = _shaped(tensor_types(node, inference)[0]), _shaped(inference.types.get(node.outputs[0]))
+    x, out = operand_specs(node, inference)[0], result_spec(node, inference)
     if node.version < 12 or x is None or out is None or x.dtype not in _FLOATS or node.attributes.get("seed") is not None:
         return None
     mode = inference.values.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else None
@@ -75,8 +72,8 @@ def dropout(node: Node, inference: Inference) -> Template | None:
 
 
 def multinomial(node: Node, inference: Inference) -> Template | None:
-    x, out = _shaped(tensor_types(node, inference)[0]), _shaped(inference.types.get(node.outputs[0]))
-    if x is None or out is None or x.shape is None or len(x.shape) != 2 or x.shape[1] == 0:
+    x, out = operand_specs(node, inference)[0], result_spec(node, inference)
+    if x is None or out is None or len(x.shape) != 2 or x.shape[1] == 0:
         return None
     if x.dtype not in picking.SOURCES or out.dtype not in picking.TARGETS:
         return None
@@ -160,11 +157,11 @@ class Random(Template):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        key, count = _key_of(self.node, self.seed, workspace), product(self.output.shape or ())
+        key, count = _key_of(self.node, self.seed, workspace), product(self.output.shape)
         mask = ""
         if self.form.kind == "drop":
             named = (*self.node.outputs, "")[1]
-            mask = named or workspace.temporary(f"{out}%mask", DType.BOOL, self.output.shape or ())
+            mask = named or workspace.temporary(f"{out}%mask", DType.BOOL, self.output.shape)
         source = self.reads[0] if self.reads else ""
         drawn = _Drawn(self.form, self.bounds, key, count, self.node.outputs[0], source, mask)
         return [*key.step(target), drawn.step(target, self.node.op_type)]
@@ -175,8 +172,7 @@ class Multinomial(Template):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        x, shape = self.types[0], self.output.shape
-        assert x is not None and x.shape is not None and shape is not None
+        x, shape = self.operand(0), self.output.shape
         key = _key_of(self.node, self.node.attributes.get("seed"), workspace)
         units = workspace.temporary(f"{out}%units", DType.DOUBLE, shape)
         drawn = _Drawn(Form("uniform", DType.DOUBLE), (0.0, 1.0), key, product(shape), units)

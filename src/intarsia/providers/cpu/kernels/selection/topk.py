@@ -10,12 +10,13 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.operands import normal_axis
 from intarsia.plan.step import SCRATCH, Argument, Below, Ref, ScratchCall, Sizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, spec_of
 from intarsia.providers.cpu.kernels.selection import topk_kernel as template
 
 if TYPE_CHECKING:
@@ -26,10 +27,10 @@ _SERIAL_ELEMENTS = 4096
 
 def top_k(node: Node, inference: Inference) -> Template | None:
     """TopK of any type that ONNX allows, along any axis; k may be known at run time only."""
-    types = tensor_types(node, inference)
+    types = operand_specs(node, inference)
     x, first = types[0], next((n for n in node.outputs if n), "")
-    out = inference.types.get(first)
-    if x is None or not x.shape or x.dtype not in template.DTYPES or not isinstance(out, TensorType) or not out.shape:
+    out = spec_of(inference.types.get(first))
+    if x is None or not x.shape or x.dtype not in template.DTYPES or out is None or not out.shape:
         return None
     axis = normal_axis(int(node.attributes.get("axis", -1)), len(x.shape))
     largest = bool(node.attributes.get("largest", 1))
@@ -48,8 +49,7 @@ class TopK(Template):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        x, y, axis = self.types[0], self.output.shape, self.axis
-        assert x is not None and x.shape is not None and y is not None
+        x, y, axis = self.operand(0), self.output.shape, self.axis
         values, indices = (*self.node.outputs, "")[:2]
         call = TopKCall(
             self.reads[0], values, indices, x.dtype, product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :]),

@@ -11,13 +11,14 @@ import numpy as np
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import product
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.text.strings import ngrams_of
 from intarsia.plan.step import Below, BuffersAndSizes, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
 from intarsia.providers.cpu.kernels.text import ngrams_kernel as template
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ _SERIAL_ELEMENTS = 4096
 
 
 def tf_idf(node: Node, inference: Inference) -> Template | None:
-    x, out = tensor_types(node, inference)[0], inference.types.get(node.outputs[0])
-    if x is None or not x.shape or x.dtype not in template.SOURCES or not isinstance(out, TensorType) or out.shape is None:
+    x, out = operand_specs(node, inference)[0], result_spec(node, inference)
+    if x is None or not x.shape or x.dtype not in template.SOURCES or out is None:
         return None
     a = node.attributes
     pool, indexes = a.get("pool_int64s"), list(a["ngram_indexes"])
@@ -58,8 +59,7 @@ class TfIdf(Template):
     def steps(
         self, target: Target, workspace: Workspace, epilogue: Epilogue | None, operands: Sequence[FusedOperand], out: str
     ) -> list[Step]:
-        x, shape = self.types[0], self.output.shape
-        assert x is not None and x.shape is not None and shape is not None
+        x, shape = self.operand(0), self.output.shape
         slots = template.slots_of(self.grams)
         arrays = {Layout.NGRAMS: slots, Layout.PLACES: self.places, Layout.WEIGHTS: self.weights}
         tables = tuple([workspace.add("", Packing(layout, view=out), partial(arrays.__getitem__, layout)) for layout in arrays])

@@ -38,7 +38,6 @@ class Depthwise(ConvSchedule):
 
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         target, kernel, y, filters = request.target, node.kernel, node.output.shape, node.filter_shape[0]
-        assert y is not None
         strides = strides_and_dilations(node.node, len(kernel))
         plain = WindowSpec("multiply", kernel, *strides, node.data.dtype, request.epilogue, multiplier=filters // node.group)
         spec = depthwise_kernel.scheduled(plain, filters, y[-2] if isinstance(y[-2], int) else None, target)

@@ -51,7 +51,6 @@ class SmallGroups(ConvSchedule):
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         weights, target, workspace = node.constant_filters(request.workspace), request.target, request.workspace
         kernel, x, y = node.kernel, node.data.shape, node.output.shape
-        assert x is not None and y is not None
         steps, each = strides_and_dilations(node.node, len(kernel)), weights.shape[1]
         plain = WindowSpec("multiply", kernel, *steps, _sums_dtype(node), request.epilogue, each=each)
         spec = small_groups_kernel.scheduled(plain, y[-2] if isinstance(y[-2], int) else None, target)

@@ -9,18 +9,20 @@ computed by `kernels.conv.grouped.depthwise_int8_kernel`, or in float32, in whic
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from intarsia.codegen.llvm.target import Target
-from intarsia.graph.model import Node, TensorType
+from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import Constants, KernelRequest, Schedule, choose
-from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, tensor_types
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
+from intarsia.providers.cpu.kernels.common.tensor_spec import has_unknown_rank, operand_specs, result_spec
 from intarsia.providers.cpu.kernels.conv.int8.conv_int8_products import (
     AddedParts,
     MatrixUnitWindows,
@@ -49,11 +51,11 @@ SCHEDULES: tuple[Schedule[ByteConvolution], ...] = (
 
 def is_byte_convolution(node: Node, inference: Inference) -> bool:
     """Whether the weights and their zero point are constant, and the input has one zero point."""
-    types = tensor_types(node, inference)
-    if any(t is None or t.shape is None or t.dtype not in BYTES for t in types[:2]):
+    types = operand_specs(node, inference)
+    if has_unknown_rank(node, inference) or any(t is None or t.dtype not in BYTES for t in types[:2]):
         return False
     x_zero = types[2] if len(types) > 2 else None
-    if x_zero is not None and (x_zero.shape is None or any(d != 1 for d in x_zero.shape)):
+    if x_zero is not None and any(d != 1 for d in x_zero.shape):
         return False
     constants = (node.inputs[1], *(node.inputs[3:4]))
     return all(not name or name in inference.graph.constants for name in constants)
@@ -61,16 +63,14 @@ def is_byte_convolution(node: Node, inference: Inference) -> bool:
 
 def convolution(node: Node, inference: Inference) -> Template | None:
     """Convolution of uint8 or int8."""
-    out = inference.types.get(node.outputs[0])
-    if not is_byte_convolution(node, inference) or not isinstance(out, TensorType) or out.shape is None:
+    out = result_spec(node, inference)
+    if not is_byte_convolution(node, inference) or out is None:
         return None
-    types = tensor_types(node, inference)
-    x = types[0]
-    assert x is not None and x.shape is not None
-    if types[1] is not None and 0 in (types[1].shape or ()):
+    types = operand_specs(node, inference)
+    made = ByteConvolution(node, tuple(node.inputs), types, out)
+    if 0 in made.operand(1).shape:
         return None
-    pads = explicit_pads(node, x.shape, types)
-    return with_fewer_axes(ByteConvolution(node, tuple(node.inputs), types, out, pads=pads))
+    return with_fewer_axes(replace(made, pads=explicit_pads(node, made.data.shape, types)))
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,6 @@ class WidenedWindows(ByteConvSchedule):
     def _widen(node: ByteConvolution, request: KernelRequest) -> Step:
         """The step that writes the input less its zero point, and zeros around it, in 16 bits."""
         x, rank, data = node.data.shape, len(node.kernel), node.reads[0]
-        assert x is not None
         number = node.border_number(request.workspace)
         padded = [d + node.pads[i] + node.pads[rank + i] for i, d in enumerate(x[1:-1])]
         around = "".join(f"_{n}" for n in node.pads) if any(node.pads) else ""
@@ -206,7 +205,6 @@ class MovedFilters(ByteConvSchedule):
     def _window_sums(node: ByteConvolution, request: KernelRequest, source: str) -> Step:
         """The sum of every window, which all filters see: a filter of ones."""
         y = node.output.shape
-        assert y is not None
         name = request.workspace.temporary(f"{request.out}%rowsums", SUMS, y[:-1])
         ones = byte_filters(node, request, np.ones((1, 1, *node.filter_shape[1:]), np.int8), ("ones", *node.view))
         return sums_step(node, replace(request, epilogue=None, operands=(), out=name), source, ones)

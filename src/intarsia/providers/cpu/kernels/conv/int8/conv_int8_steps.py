@@ -75,8 +75,7 @@ def corrected(
             label = add_sums(workspace, node.reads[1], values)
             correction.subtract(correction.operand(label, "column", SUMS))
     elif sums.any():
-        x_zero = node.types[2]
-        assert x_zero is not None
+        x_zero = node.operand(2)
         label = add_sums(workspace, node.reads[1], sums)
         factor = correction.operand(node.reads[2], "scalar", x_zero.dtype) + lift
         correction.subtract(correction.operand(label, "column", SUMS) * factor)
@@ -124,7 +123,6 @@ class Filters:
 def sums_step(node: ByteConvolution, request: KernelRequest, source: str, filters: Filters) -> Step:
     """The step of the sums of products of windows by filters; `source`: the input, with its border."""
     y, target, micro, few = node.output.shape, request.target, filters.micro, filters.few
-    assert y is not None
     spec = gemm_kernel.GemmSpec(SUMS, "packed", request.epilogue, tile=filters.tile, stored=filters.stored)
     geometry = replace(node.geometry(filters.kernel), y=(*y[:-1], filters.filters))
     call = ByteProductCall(
@@ -158,7 +156,6 @@ def byte_filters(
 def sums_tile(node: ByteConvolution, filters: int, group: int, request: KernelRequest) -> Tile:
     """The tile of sums of windows that are read where they lie."""
     y, kernel = node.output.shape, node.kernel
-    assert y is not None
     each = filters // group * implicit_gemm.merged_groups(filters, group, byte_tile(request.target))
     strides, _ = strides_and_dilations(node.node, len(kernel))
     pointwise = math.prod(kernel) == math.prod(strides) == 1

@@ -59,7 +59,6 @@ def _spec(node: ByteConvolution, dtype: DType) -> WindowSpec:
 def _width(node: ByteConvolution) -> int | None:
     """Pixels of a line of the output; None where only a run knows them."""
     y = node.output.shape
-    assert y is not None
     return y[-2] if isinstance(y[-2], int) else None
 
 
