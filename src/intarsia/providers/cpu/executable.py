@@ -102,6 +102,7 @@ class Executable:
             for element i.
         sizes: symbols that constants give.
         constraints: what must hold of sizes besides what segments ask.
+        interface: names of inputs and outputs as the model has them, where these are others here (`value_names`).
     """
 
     inputs: tuple[Value, ...]
@@ -112,6 +113,7 @@ class Executable:
     learned: dict[str, list[tuple[str, int]]]
     sizes: dict[str, int]
     constraints: tuple[Constraint, ...] = ()
+    interface: tuple[tuple[str, ...], tuple[str, ...]] | None = None
 
     def segments(self) -> list[Segment]:
         return [u for u in self.units if isinstance(u, Segment)]

@@ -242,7 +242,7 @@ def _sources(
 
 def collected(program: CpuProgram, values: Mapping[str, Any], inputs: Sequence[Any], env: Mapping[str, int]) -> list[Any]:
     """The outputs of a program, by name, from the `values` that its units made, its inputs and its constants."""
-    given = dict(zip(program.inputs, inputs, strict=True))
+    given = dict(zip(program.read, inputs, strict=True))
     out = []
     for name, result in zip(program.outputs, program.executable.results, strict=True):
         value = values.get(result.buffer)

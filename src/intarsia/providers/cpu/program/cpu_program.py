@@ -62,7 +62,9 @@ ORDERED_THREADS = 4  # for which parts of a batch are chosen where results must 
 class CpuProgram(Program):
     """Compiled code of one part of a graph; `run` may be called from several threads at once.
 
-    `lowered` is what it was made from; a program that comes from the cache does not have it.
+    Attributes:
+        lowered: what it was made from; a program that comes from the cache does not have it.
+        inputs, outputs: names of the graph's inputs and outputs; `read`: the buffers of the inputs.
     """
 
     def __init__(
@@ -70,8 +72,8 @@ class CpuProgram(Program):
         lowered: Lowered | None = None,
     ) -> None:  # fmt: skip
         self.executable, self.context, self.target, self.lowered = executable, context, target, lowered
-        self.inputs = tuple(v.name for v in executable.inputs)
-        self.outputs = executable.outputs
+        self.read = tuple(v.name for v in executable.inputs)
+        self.inputs, self.outputs = executable.interface or (self.read, executable.outputs)
         threads = thread_count(context.intra_op_num_threads)
         self.pool: Pool = get_pool(threads, PoolSettings.of(context.config, threads))
         addresses = self._addresses = {**addresses, SLICED: sliced_step(), WHOLE: whole_step()}
@@ -94,7 +96,7 @@ class CpuProgram(Program):
         self._bodies: dict[object, tuple[Graph, CpuProgram]] = {}
         self._recent: dict[int, Recent] = {}  # by a body's id, the program that it had last
         self._captured: dict[int, tuple[Graph, list[str]]] = {}  # by a body's id, what it reads from around it
-        sized = [i for i, name in enumerate(self.inputs) if any(axis < 0 for _, axis in executable.learned.get(name, ()))]
+        sized = [i for i, name in enumerate(self.read) if any(axis < 0 for _, axis in executable.learned.get(name, ()))]
         self._sized_inputs = sized  # those whose elements are sizes
         self._calls: dict[int, Evaluate] | None = None
         self.inner = False  # whether it is the body of another program, which goes on with its results
@@ -123,8 +125,11 @@ class CpuProgram(Program):
         from intarsia.providers.cpu.lowering.lower import lower_graph
         from intarsia.providers.cpu.lowering.symbolic_batch import with_open_batch
         from intarsia.providers.cpu.program import autotune
+        from intarsia.providers.cpu.value_names import without_mark
 
         target = replace(target or Target.host(), ordered=context.deterministic)
+        interface, plain = (graph.input_names(), graph.output_names()), graph if body else without_mark(graph)
+        renamed, graph = plain is not graph, plain
         choices: Any = {}
         if autotune.budget_ms(context):
             choices = autotune.Chooser(registry, context, target, cls)
@@ -137,6 +142,8 @@ class CpuProgram(Program):
                 compilation.begin(native)
             lowered = lower_graph(graph, registry, target, context.config, choices=choices, begin=compilation.begin)
             share_constants(lowered.executable)
+            if renamed:
+                lowered.executable.interface = (tuple(interface[0]), tuple(interface[1]))
             for segment in () if body else lowered.executable.segments():
                 segment.find_sized()
             kernels = [*lowered.executable.kernels().values()]
@@ -469,7 +476,7 @@ class CpuProgram(Program):
         if self._sized_inputs or len(segments) != 1 or any(r.view is not None or r.shared for r in self.executable.results):
             return False
         buffers = tuple(r.buffer for r in self.executable.results)
-        return segments[0].inputs == self.inputs and segments[0].outputs == buffers
+        return segments[0].inputs == self.read and segments[0].outputs == buffers
 
     # --- what it is ---
 

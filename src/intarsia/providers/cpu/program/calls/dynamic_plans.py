@@ -173,7 +173,7 @@ class TimedPlan(Plan):
 
     def run(self, program: CpuProgram, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
         executable = program.executable
-        values: dict[str, Any] = dict(zip(program.inputs, inputs, strict=True))
+        values: dict[str, Any] = dict(zip(program.read, inputs, strict=True))
         env, learned = dict(self.env), executable.learned
         for unit in self.units:
             if run is not None:

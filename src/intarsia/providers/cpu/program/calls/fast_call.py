@@ -38,7 +38,7 @@ def feed_call_of(program: CpuProgram, plan: Plan, inputs: Sequence[np.ndarray]) 
     slots = {name: externals + 8 * i for i, name in enumerate((*bound.segment.inputs, *bound.segment.outputs))}
     given = [
         Place(name, DType.of(x.dtype).numpy, x.shape, slots.get(name, unread.ctypes.data))
-        for name, x in zip(program.inputs, inputs, strict=True)
+        for name, x in zip(program.read, inputs, strict=True)
     ]
     made = [Place("", bound.outputs[i][1], shape, slots[bound.segment.outputs[i]]) for i, shape in found]
     status = state.status if bound.checked else None

@@ -38,7 +38,7 @@ class CpuBoundCall(BoundCall):
         self._lock = fork_safety.lock()
         self._inputs = list(inputs)
         slots = {name: i for i, name in enumerate(segment.inputs)}
-        self._input_slots = [slots.get(name, -1) for name in program.inputs]
+        self._input_slots = [slots.get(name, -1) for name in program.read]
         places = {name: len(segment.inputs) + i for i, name in enumerate(segment.outputs)}
         specs = dict(zip(segment.outputs, bound.outputs, strict=True))
         self._output_slots = [places[name] for name in targets]
@@ -111,7 +111,7 @@ class CpuBoundCall(BoundCall):
             return False
         if not (flags.carray or (flags.c_contiguous and flags.aligned)):
             return False
-        if not self._places.allow(self._program.inputs[index], value):
+        if not self._places.allow(self._program.read[index], value):
             return False
         if not self._lock.acquire(False):  # by keyword it takes twice the time
             return False
@@ -171,4 +171,4 @@ def may_be(
 ) -> bool:
     """Whether a run that reads `inputs` may write into the targets' memory."""
     places = Targets(targets, bound.segment.onto)
-    return places.apart and all(map(places.allow, program.inputs, inputs))
+    return places.apart and all(map(places.allow, program.read, inputs))
