@@ -11,7 +11,7 @@ from intarsia.ops import registry
 from intarsia.ops.framework.infer import infer
 from intarsia.partition.decompose import FUSED, expanded, is_decomposable
 from intarsia.passes import GraphOptimizationLevel, optimize
-from intarsia.providers.nnapi.legalization_rules import QOPERATORS, RULES
+from intarsia.providers.nnapi.legalization_rules import RULES
 from intarsia.providers.nnapi.lowerings import elementwise, movement, products, quantized, recurrent, windows
 from intarsia.providers.nnapi.model import NnapiModel
 from intarsia.providers.nnapi.operands import KIND_OF
@@ -19,6 +19,7 @@ from intarsia.providers.nnapi.quantization import operand_scales
 from intarsia.providers.nnapi.writer import Target, Writer
 from intarsia.providers.vendor import legalization_rules
 from intarsia.providers.vendor.narrow_integers import INDEX_INPUTS
+from intarsia.providers.vendor.qoperator_rules import is_qoperator
 from intarsia.providers.vendor.translator import Facts, Translator, Untranslatable
 
 LOWERINGS: dict[str, elementwise.Lowering] = {
@@ -61,7 +62,7 @@ class NnapiTranslator(Translator):
         }
 
     def refusal(self, node: Node, facts: Facts) -> Support | None:
-        if node.domain and not (node.domain == "com.microsoft" and node.op_type in QOPERATORS):
+        if node.domain and not is_qoperator(node):
             return Support.no(f"NNAPI has nothing for {node.qualified_op}", code="no-kernel")
         if node.attributes.get("broadcast", 0) and "axis" in node.attributes:
             return Support.no("NNAPI broadcasts trailing axes only", code="unsupported")
