@@ -193,7 +193,10 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "ep.context_model_external_initializers_file_name": _text("weights file of a compiled model", effect=True),
     "ep.enable_weightless": _flag("0", "compiled parts without weights"),
     "ep.context_source_model_path": _text("the original model"),
-    "ep.nnapi.partitioning_stop_ops": _text("operators after which NNAPI stops"),
+    "ep.nnapi.partitioning_stop_ops": _text(
+        "operators, separated by commas, that NNAPI is not given, nor what depends on them; not set: NonMaxSuppression",
+        effect=True,
+    ),
     "ep.dml.disable_graph_fusion": _flag("0", "DirectML"),
     "ep.dml.enable_graph_serialization": _flag("0", "DirectML"),
     "ep.dml.enable_graph_capture": _flag("0", "DirectML"),

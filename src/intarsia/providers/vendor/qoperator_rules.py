@@ -47,7 +47,8 @@ def _requantized(m: Match, patch: Patch, op_type: str, real: Sequence[str], how:
     """The operator of real numbers, and scale and zero point of its result."""
     kind = typed(m, m.root.outputs[0], dtype=DType.FLOAT)
     made = patch.op(op_type, real, version=how[0], type=kind, **how[1])
-    return patch.result(_quantized(m, patch, made, *scale, typed(m, m.root.outputs[0])), m.root.outputs[0])
+    step, zero = scale
+    return patch.result(_quantized(m, patch, made, step, zero, typed(m, m.root.outputs[0])), m.root.outputs[0])
 
 
 def _qlinear_conv(m: Match) -> Patch | None:
