@@ -6,7 +6,6 @@ wants; `legalization_rules` has those that several vendors share.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 from intarsia.errors import InvalidGraph
@@ -41,11 +40,11 @@ def legalize(graph: Graph, rule_sets: Sequence[RuleSet]) -> LegalizedPart:
     operators = registry()
     rewriter = Rewriter(infer(graph, operators, strict=False), operators)
     rewriter.log = {}
-    by_op: defaultdict[str, list[Rule]] = defaultdict(list)
+    by_op: dict[str, list[Rule]] = {}
     for rules in rule_sets:
         for rule in rules:
             for op_type in rule.roots:
-                by_op[op_type].append(rule)
+                by_op.setdefault(op_type, []).append(rule)
     for scan in range(_MOST_SCANS):
         if not rewriter.run(by_op, by_op, (), everywhere=scan == 0):
             break
