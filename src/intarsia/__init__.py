@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from intarsia.options.ep_devices import get_hardware_devices as get_hardware_devices
     from intarsia.options.session_options import RunOptions as RunOptions
     from intarsia.options.session_options import SessionOptions as SessionOptions
+    from intarsia.ort_plugin.library import plugin_library as plugin_library
     from intarsia.providers.fallback import ProviderWarning as ProviderWarning
     from intarsia.providers.fallback import set_provider_fallback as set_provider_fallback
     from intarsia.providers.provider_libraries import (
@@ -192,6 +193,7 @@ _NAMES: dict[str, str] = {
     "model.signature": "ModelMetadata NodeArg",
     "values.sparse_tensor": "SparseTensor",
     "values.ort_value": "OrtValue OrtValueVector copy_tensors",
+    "ort_plugin.library": "plugin_library",
 }
 """Module -> the public names it defines."""
 

@@ -156,6 +156,7 @@ class ExecutionProvider:
         quantized_steps: by how many steps of its scale a result of QLinearConv and its kind may differ, where what computes it
             rounds otherwise than ONNX says.
         options_may_help: whether options can make it work where it does not by default: only `missing_for` decides then.
+        stop_operators: operators that it is not given, nor what depends on their results (`partition.stop_operators`).
         flushes_denormals: whether it may take numbers below the least normal one (float32: 1.18e-38) for 0.
     """
 
@@ -169,6 +170,7 @@ class ExecutionProvider:
     evaluates_shapes: ClassVar[bool] = False
     not_exact: ClassVar[Mapping[str, str]] = {}
     quantized_steps: ClassVar[int] = 0
+    stop_operators: ClassVar[frozenset[str]] = frozenset()
     flushes_denormals: ClassVar[bool] = False
     options_may_help: ClassVar[bool] = False
 

@@ -52,9 +52,12 @@ class Maker:
         """An optimised graph, partitioned and compiled."""
         from intarsia.partition.partition import PartitionOptions
         from intarsia.partition.placement_rules import parse_rules
+        from intarsia.partition.stop_operators import parse_stop_operators
 
+        entries = self.options.config_entries()
         islands, shapes = (self.options.config(f"partition.{key}") == "1" for key in ("keep_islands", "shapes_on_host"))
-        split = PartitionOptions(islands or self.keep_islands, shapes, parse_rules(self.options.config_entries()))
+        stops = parse_stop_operators(entries)
+        split = PartitionOptions(islands or self.keep_islands, shapes, parse_rules(entries), stops)
         return self._on(self.providers, ready, split, self.profile)
 
     def stand_in(self, ready: Graph) -> CompiledModel:

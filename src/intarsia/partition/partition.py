@@ -23,6 +23,7 @@ from intarsia.partition import cost
 from intarsia.partition.grouping import Unit, schedule
 from intarsia.partition.placement_rules import Rule, placed_nodes
 from intarsia.partition.shape_subgraphs import READS_ONLY_SHAPE, host_shape_nodes
+from intarsia.partition.stop_operators import behind_stop_operators
 from intarsia.partition.text_table import format_table
 from intarsia.printable import visible
 
@@ -35,11 +36,13 @@ class PartitionOptions:
         keep_islands: give a provider every node it takes, however few.
         shapes_on_host: keep integer shape arithmetic off devices with their own memory.
         rules: nodes that the user has placed, see `partition.placement_rules`; the first rule that matches a node decides.
+        stop_operators: provider -> operators behind which it takes nothing, where not its own (`partition.stop_operators`).
     """
 
     keep_islands: bool = False
     shapes_on_host: bool = True
     rules: tuple[Rule, ...] = ()
+    stop_operators: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,8 @@ class _Partitioner:
             for p in range(len(providers))
             if p != where.provider
         }
+        stopped = behind_stop_operators(graph, self.needs, providers, options.stop_operators)
+        self.denied |= {key: why for key, why in stopped.items() if key[1] not in self.placed}
         for p, provider in enumerate(providers if failed else ()):
             for i, node in enumerate(graph.nodes):
                 why = failed.get((provider.name, next((n for n in node.outputs if n), "")))

@@ -174,6 +174,11 @@ class BoundSegment:
             state = self.new_state(timed)
         return self.readied(state, timed)
 
+    def takes(self, state: State) -> bool:
+        """Whether `readied` may be given a state that served a run of another binding of the segment."""
+        found, before = self._found, state.found
+        return found is not None and before is not None and found.frame is before.frame
+
     def readied(self, state: State, timed: bool = False) -> State:
         """A state that served a run of these sizes, or of others of the frame, made ready for the next; it may be another."""
         found = self._found

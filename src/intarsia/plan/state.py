@@ -152,6 +152,12 @@ class State:
         """The table, and the one for a time when workers sleep where that is another."""
         return self.table, self._alone
 
+    @property
+    def short_tables(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """The same of runs that need not compute values that depend on sizes alone; known once one began so."""
+        assert self._short is not None
+        return self._short
+
     def choose(self) -> None:
         """Before a run: let branches go side by side if the last one was a moment ago, so that workers still wait. To wake
         them would take longer than small steps do."""

@@ -32,6 +32,7 @@ ENVIRONMENT: dict[str, str] = {
     "INTARSIA_CACHE_DIR": "where compiled code is kept",
     "INTARSIA_CACHE_READ_ONLY": "1: the cache is somebody else's, who is trusted, and nothing is written there",
     "INTARSIA_PROGRAM_CACHE": "0: sessions do not start from the cache",
+    "INTARSIA_COMPILE_IN_BACKGROUND": "whether runs go by the first tier while kernels are compiled: auto, 0 or 1",
     "INTARSIA_COMPILER_PROCESSES": "the most processes that compile at once; 0: none, the session's own process does",
     "INTARSIA_CPU_FEATURES": "instructions of the CPU that are used",
     "INTARSIA_PROVIDER_FALLBACK": "what happens when a provider cannot start",

@@ -187,6 +187,11 @@ def empty_function() -> int:
     return _native().empty
 
 
+def run_function() -> int:
+    """The address of the C function that runs a call: of the words of a pool and of the call, it returns a status."""
+    return ctypes.cast(_native().run, ctypes.c_void_p).value or 0  # type: ignore[arg-type] # ctypes made it
+
+
 def whole_step() -> int:
     """The address of the step that one thread runs whole: its arguments are a step's function, its arguments, the thread."""
     return _native().whole

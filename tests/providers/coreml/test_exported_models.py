@@ -83,7 +83,8 @@ def test_torchs_numbers_in_few_parts(engine: NumPyEngine, models: Path, name: st
 
 
 def quantised(models: Path, name: str, kind: str, folder: Path) -> Path:
-    """The model with weights of 8 bits (dynamic), or with QuantizeLinear and DequantizeLinear around its products (static)."""
+    """The model with weights of 8 bits (dynamic), with QuantizeLinear and DequantizeLinear around its products (static), or in
+    operators of 8-bit numbers (qoperator)."""
     quantization = pytest.importorskip("onnxruntime.quantization", reason="needs onnxruntime (extra: test)")
     feed, _ = data(models, name)
 
@@ -98,13 +99,14 @@ def quantised(models: Path, name: str, kind: str, folder: Path) -> Path:
     if kind == "dynamic":
         quantization.quantize_dynamic(models / f"{name}.onnx", path, weight_type=quantization.QuantType.QUInt8)
     else:
-        quantization.quantize_static(models / f"{name}.onnx", path, Once(), per_channel=True)
+        form = quantization.QuantFormat.QOperator if kind == "qoperator" else quantization.QuantFormat.QDQ
+        quantization.quantize_static(models / f"{name}.onnx", path, Once(), per_channel=True, quant_format=form)
     return path
 
 
 @pytest.mark.models
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("name", "kind"), [("bert_base", "dynamic"), ("mobilenet_v2", "static")])
+@pytest.mark.parametrize(("name", "kind"), [("bert_base", "dynamic"), ("mobilenet_v2", "static"), ("resnet50", "qoperator")])
 def test_quantised_as_onnxruntime(engine: NumPyEngine, models: Path, tmp_path: Path, name: str, kind: str) -> None:
     import onnxruntime
 

@@ -145,3 +145,20 @@ def test_nodes_that_are_left(tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
     report = convert(tmp_path / "net.onnx", ConversionRequest("nnapi"))
     assert not report.complete and [row.reason for row in report.left] == ["NNAPI has no tensors of float64, as 'x' is"]
+
+
+def test_weights_in_half(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[2, 64] x) => (float[2, 32] y) { y = MatMul(x, w) }"""
+    proto = onnx.parser.parse_model(text)
+    w = np.random.default_rng(5).standard_normal((64, 32)).astype(np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    onnx.save(proto, tmp_path / "net.onnx")
+    for name, half in (("single", "0"), ("half", "1")):
+        convert(tmp_path / "net.onnx", ConversionRequest("nnapi", tmp_path / f"{name}.c", options={"half": half}))
+    assert (tmp_path / "half.weights").stat().st_size < 0.6 * (tmp_path / "single.weights").stat().st_size
+    x = np.random.default_rng(6).standard_normal((2, 64)).astype(np.float32)
+    data = np.frombuffer((tmp_path / "half.weights").read_bytes(), np.uint8).copy()
+    found = executed(compiled(tmp_path / "half.c", tmp_path), "half", data, x, np.zeros((2, 32), np.float32), 31)
+    np.testing.assert_allclose(found, x @ w, atol=0.05)
+    with pytest.raises(InvalidArgument, match="--option half: NNAPI has float16 from feature level 29 on, and this is 28"):
+        convert(tmp_path / "net.onnx", ConversionRequest("nnapi", options={"half": "1", "feature_level": "28"}))

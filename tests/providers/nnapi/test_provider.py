@@ -136,6 +136,42 @@ def test_fp16_is_what_the_device_makes_of_it(phone: Phone) -> None:
     right(opened({"NNAPI_FLAG_USE_FP16": True, "NNAPI_FLAG_CPU_ONLY": True}))  # which computes in float32 all the same
 
 
+def test_float16_is_what_weights_become(phone: Phone) -> None:
+    """The relaxed flag leaves weights as they are; `precision` halves them."""
+    phone(31)
+    single, half = opened(), opened({"precision": "float16"})
+    right(half, tolerance=5e-3)
+    assert np.abs(half.run(None, {"x": X})[0] - expected(X)).max() > 1e-6
+    assert "TENSOR_FLOAT16" in written(half) and "TENSOR_FLOAT16" not in written(single)
+    nbytes = [made._engine.whole_model().programs[0].memory().packed_nbytes for made in (single, half)]
+    assert nbytes[1] < 0.6 * nbytes[0]
+    assert half.get_outputs()[0].type == "tensor(float)"
+
+
+def test_float16_before_it_was_there(phone: Phone) -> None:
+    phone(28)
+    with pytest.raises(ort.InvalidArgument, match="precision: NNAPI has float16 from feature level 29 on, and this is 28"):
+        opened({"precision": "float16"})
+
+
+@pytest.mark.parametrize(
+    ("entry", "taken"), [(None, 6), ("Softmax", 5), ("GlobalAveragePool, Softmax", 2), ("", 6), ("Conv", 0)]
+)
+def test_operators_where_it_stops(entry: str | None, taken: int, phone: Phone) -> None:
+    """onnxruntime's entry: those operators, and what depends on them, are the next provider's."""
+    phone(31)
+    entries = {"partition__keep_islands": "1"} | ({} if entry is None else {"ep__nnapi__partitioning_stop_ops": entry})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ort.ProviderWarning)
+        session = ort.InferenceSession(model(), options(**entries), providers=[NAME, "CPUExecutionProvider"])
+    assert session.explain().counts.get(NAME, 0) == taken
+    right(session)
+    if taken == 2:
+        why = {row.op: row.refusals[NAME].reason for row in session.explain().nodes if NAME in row.refusals}
+        assert why["GlobalAveragePool"] == f"GlobalAveragePool is among the operators where {NAME} stops"
+        assert why["MatMul"] == f"{NAME} stops at GlobalAveragePool, and this depends on it"
+
+
 def test_flags_choose_devices(phone: Phone) -> None:
     phone(31)
     assert "on simulated-npu, nnapi-reference" in written(opened())
@@ -184,10 +220,10 @@ def test_an_old_driver_on_a_new_phone(phone: Phone) -> None:
 def test_refusals_have_reasons(phone: Phone) -> None:
     phone(31)
     text = """<ir_version: 8, opset_import: ["": 17]> g (double[2] d, int64[2] i, float[2, 3, 4, 5, 6] t, int32[2] n)
-        => (double[2] a, int64[2] b, float[6, 5, 4, 3, 2] c, int32[2] e) {
+        => (double[2] a, int64[2] b, float[2, 3, 4, 5, 6] c, int32[2] e) {
         a = Relu(d)
         b = Add(i, i)
-        c = Transpose(t)
+        c = Sigmoid(t)
         e = Div(n, n)
     }"""
     source = onnx.parser.parse_model(text).SerializeToString()
@@ -197,7 +233,7 @@ def test_refusals_have_reasons(phone: Phone) -> None:
     assert reasons == {
         "Relu": "NNAPI has no tensors of float64, as 'd' is",
         "Add": "NNAPI computes integers in 32 bits, and 'i' is not known to fit into these",
-        "Transpose": "NNAPI's TRANSPOSE takes ranks 1 to 4, and this is 5",
+        "Sigmoid": "NNAPI's LOGISTIC takes ranks 1 to 4, and this is 5",
         "Div": "NNAPI rounds quotients of integers down, ONNX towards zero",
     }
 

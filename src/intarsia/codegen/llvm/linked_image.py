@@ -35,7 +35,7 @@ def load(linked: bytes | memoryview) -> dict[str, int] | None:
 
     A loaded block is never unloaded: a thread may run it while the interpreter ends.
     """
-    table, code = _read(linked)
+    table, code = read(linked)
     if table is None:
         return None
     functions = {name: executable_memory.function(name) for _, name in table["imports"]}
@@ -59,11 +59,11 @@ def load(linked: bytes | memoryview) -> dict[str, int] | None:
 
 def unknown_functions(linked: bytes | memoryview) -> list[str]:
     """Names of functions that a block calls and this process's libraries do not have."""
-    table, _ = _read(linked)
+    table, _ = read(linked)
     return sorted({name for _, name in table["imports"] if not executable_memory.function(name)}) if table is not None else []
 
 
-def _read(linked: bytes | memoryview) -> tuple[dict[str, Any] | None, bytearray]:
+def read(linked: bytes | memoryview) -> tuple[dict[str, Any] | None, bytearray]:
     """The table and the code of linked bytes; no table where they are others."""
     magic, table_nbytes, code_nbytes = HEADER.unpack_from(linked)
     start = HEADER.size + table_nbytes

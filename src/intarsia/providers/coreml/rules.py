@@ -5,5 +5,6 @@ from __future__ import annotations
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rule import RuleSet
 from intarsia.providers.vendor.legalization_rules import GLOBAL_POOLS_TO_REDUCTIONS
+from intarsia.providers.vendor.qoperator_rules import QGEMM_TO_INTEGERS, QOPERATOR_RULES
 
-RULES = RuleSet(GraphOptimizationLevel.ORT_ENABLE_BASIC, GLOBAL_POOLS_TO_REDUCTIONS)
+RULES = RuleSet(GraphOptimizationLevel.ORT_ENABLE_BASIC, (*GLOBAL_POOLS_TO_REDUCTIONS, QGEMM_TO_INTEGERS, *QOPERATOR_RULES))

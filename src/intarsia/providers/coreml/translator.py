@@ -26,6 +26,7 @@ from intarsia.providers.coreml.operators import HANDLERS
 from intarsia.providers.coreml.rules import RULES
 from intarsia.providers.vendor import legalization_rules
 from intarsia.providers.vendor.half_precision import HalfPrecision
+from intarsia.providers.vendor.qoperator_rules import is_qoperator
 from intarsia.providers.vendor.shape_profile import ShapeProfile, Sizes, bind, input_shapes, is_open
 from intarsia.providers.vendor.translator import Facts, Translator, Untranslatable
 
@@ -104,7 +105,7 @@ class CoreMLTranslator(Translator):
         return {**super().settings(), **({"static_inputs": "1"} if self.static_inputs else {})}
 
     def refusal(self, node: Node, facts: Facts) -> Support | None:
-        if node.domain:
+        if node.domain and not is_qoperator(node):
             return Support.no(f"Core ML has none of the operators of {node.domain}", code="no-kernel")
         for name in (*node.inputs, *node.outputs):
             kind = facts.graph.type_of(name) if name else None

@@ -34,6 +34,8 @@ class NnapiOptions:
             memory of the drivers ("domains"; from 30 on).
         feature_level: write models for this level at most (27 to 31, 1000006 to 1000008); 0: what the devices have.
         cache_dir: folder of compiled parts; "": Intarsia's cache.
+        precision: "float16": weights and what is computed of them are float16, but for operators that lose too much by it; what
+            a part takes and gives stays float32. From feature level 29 on.
     """
 
     NNAPI_FLAG_USE_FP16: bool = False
@@ -46,6 +48,7 @@ class NnapiOptions:
     memory: Literal["shared", "pointers", "domains"] = "shared"
     feature_level: int = 0
     cache_dir: str = ""
+    precision: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:
         if self.NNAPI_FLAG_CPU_DISABLED and self.NNAPI_FLAG_CPU_ONLY:
@@ -60,8 +63,10 @@ class NnapiExecutionProvider(VendorExecutionProvider):
     name: ClassVar[str] = "NnapiExecutionProvider"
     Options: ClassVar[type[Any]] = NnapiOptions
     quantized_steps: ClassVar[int] = 1
+    stop_operators: ClassVar[frozenset[str]] = frozenset(("NonMaxSuppression",))  # onnxruntime's
     not_exact: ClassVar[Mapping[str, str]] = {
         "Attention": "NaN of positions that a mask hides may be lost",
+        "TopK": "NaN is not the largest number",
         "QuantizeLinear": "of NaN gives the zero point, or what the device makes of it",
     }
 
@@ -104,7 +109,7 @@ class NnapiExecutionProvider(VendorExecutionProvider):
 
     def make_translator(self) -> Any:
         from intarsia.providers.nnapi.compilation import CompileSettings
-        from intarsia.providers.nnapi.translator import NnapiTranslator
+        from intarsia.providers.nnapi.translator import NnapiTranslator, half_precision
         from intarsia.providers.nnapi.writer import Target
 
         self._library = found = nnapi_library.library()
@@ -115,7 +120,8 @@ class NnapiExecutionProvider(VendorExecutionProvider):
         self._settings_of_compiler = CompileSettings(tuple(devices), options.execution_preference, options.priority)
         target = Target(level, options.NNAPI_FLAG_USE_NCHW, options.NNAPI_FLAG_USE_FP16)
         names = ", ".join(f"{d.name} {d.version} {d.level}" for d in devices)
-        return NnapiTranslator(target, names, self._devices_refuse)
+        half = half_precision(options.precision == "float16", level, "precision")
+        return NnapiTranslator(target, names, self._devices_refuse, half)
 
     def _devices_refuse(self, model: Any) -> str:
         from intarsia.providers.nnapi.compilation import not_supported

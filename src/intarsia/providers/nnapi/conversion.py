@@ -12,7 +12,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.printable import visible
 from intarsia.providers.nnapi.c_source import Described, c_source, identifier
 from intarsia.providers.nnapi.operands import check_level
-from intarsia.providers.nnapi.translator import NnapiTranslator
+from intarsia.providers.nnapi.translator import NnapiTranslator, half_precision
 from intarsia.providers.nnapi.writer import Target
 from intarsia.providers.vendor.conversion import ConversionTarget, Surveyor, translated
 from intarsia.providers.vendor.shape_profile import ShapeProfile
@@ -26,14 +26,17 @@ class NnapiTargetOptions:
         feature_level: the least that devices have: 27 to 31, 1000006 to 1000008.
         relaxed: let devices compute float32 in float16.
         nchw: leave images as ONNX has them.
+        half: write weights in float16 and compute in it, but for operators that lose too much by it; from feature level 29 on.
     """
 
     feature_level: int = 31
     relaxed: bool = False
     nchw: bool = False
+    half: bool = False
 
     def __post_init__(self) -> None:
         check_level(self.feature_level)
+        half_precision(self.half, self.feature_level, "--option half")
 
 
 def _listed(values: Sequence[Value]) -> str:
@@ -62,4 +65,6 @@ class NnapiTarget(ConversionTarget):
         weights.write_bytes(data)
 
     def _translator(self) -> NnapiTranslator:
-        return NnapiTranslator(Target(self.options.feature_level, self.options.nchw, self.options.relaxed))
+        options = self.options
+        half = half_precision(options.half, options.feature_level, "--option half")
+        return NnapiTranslator(Target(options.feature_level, options.nchw, options.relaxed), half=half)

@@ -142,9 +142,7 @@ class Caller:
         if self._domains:
             for i in range(len(self._types[1])):
                 self._copied(self._domains[count + i], region.part(count + i))
-        return [
-            np.array(region.view(count + i)).view(t.kind.numpy).reshape(t.dims) for i, t in enumerate(self._types[1])
-        ]
+        return [np.array(region.view(count + i)).view(t.kind.numpy).reshape(t.dims) for i, t in enumerate(self._types[1])]
 
     def _made(self) -> Handle:
         compilation = self._compiled.handle

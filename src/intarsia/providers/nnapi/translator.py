@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from intarsia.ep.capability import Support
+from intarsia.errors import InvalidArgument
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops import registry
 from intarsia.ops.framework.infer import infer
 from intarsia.partition.decompose import FUSED, expanded, is_decomposable
 from intarsia.passes import GraphOptimizationLevel, optimize
-from intarsia.providers.nnapi.legalization_rules import QOPERATORS, RULES
+from intarsia.providers.nnapi.legalization_rules import RULES
 from intarsia.providers.nnapi.lowerings import elementwise, movement, products, quantized, recurrent, windows
 from intarsia.providers.nnapi.model import NnapiModel
-from intarsia.providers.nnapi.operands import KIND_OF
+from intarsia.providers.nnapi.operands import KIND_OF, Kind
 from intarsia.providers.nnapi.quantization import operand_scales
 from intarsia.providers.nnapi.writer import Target, Writer
 from intarsia.providers.vendor import legalization_rules
+from intarsia.providers.vendor.half_precision import HalfPrecision
 from intarsia.providers.vendor.narrow_integers import INDEX_INPUTS
+from intarsia.providers.vendor.qoperator_rules import is_qoperator
 from intarsia.providers.vendor.translator import Facts, Translator, Untranslatable
 
 LOWERINGS: dict[str, elementwise.Lowering] = {
@@ -39,21 +42,27 @@ class NnapiTranslator(Translator):
         target: the feature level and the options of the models.
         devices: names and versions of the devices that will run a model.
         devices_refuse: what these do not run of a model; "" where they run all. None: nobody asks them.
+        half: which nodes are computed in float16; None: none.
     """
 
     vendor = "NNAPI"
     legalizations = (legalization_rules.RULES, RULES)
 
     def __init__(
-        self, target: Target, devices: str = "", devices_refuse: Callable[[NnapiModel], str] | None = None
+        self,
+        target: Target,
+        devices: str = "",
+        devices_refuse: Callable[[NnapiModel], str] | None = None,
+        half: HalfPrecision | None = None,
     ) -> None:
-        self.target, self._devices, self._devices_refuse = target, devices, devices_refuse
+        self.target, self._devices, self._devices_refuse, self.half = target, devices, devices_refuse, half
 
     def versions(self) -> Mapping[str, str]:
         return {"feature level": str(self.target.level)}
 
     def settings(self) -> Mapping[str, str]:
         return {
+            **super().settings(),
             "layout": "NCHW" if self.target.nchw else "NHWC",
             "float32": "computed in float16" if self.target.relaxed else "as it is",
             "level": str(self.target.level),
@@ -61,7 +70,7 @@ class NnapiTranslator(Translator):
         }
 
     def refusal(self, node: Node, facts: Facts) -> Support | None:
-        if node.domain and not (node.domain == "com.microsoft" and node.op_type in QOPERATORS):
+        if node.domain and not is_qoperator(node):
             return Support.no(f"NNAPI has nothing for {node.qualified_op}", code="no-kernel")
         if node.attributes.get("broadcast", 0) and "axis" in node.attributes:
             return Support.no("NNAPI broadcasts trailing axes only", code="unsupported")
@@ -94,6 +103,17 @@ class NnapiTranslator(Translator):
         if self._devices_refuse is not None and (why := self._devices_refuse(model)):
             raise Untranslatable(why, "no-kernel")
         return model
+
+
+def half_precision(wanted: bool, level: int, option: str) -> HalfPrecision | None:
+    """What `NnapiTranslator` takes as `half`.
+
+    Raises:
+        InvalidArgument: the feature level has no float16.
+    """
+    if wanted and level < (needed := Kind.TENSOR_FLOAT16.since):
+        raise InvalidArgument(f"{option}: NNAPI has float16 from feature level {needed} on, and this is {level}")
+    return HalfPrecision() if wanted else None
 
 
 def write(graph: Graph, target: Target) -> NnapiModel:

@@ -2,6 +2,8 @@
 
 Images are channels-last (NHWC), as NNAPI's convolutions read them: a value of rank 4 is held as ONNX has it (`PLAIN`), or
 channels last (`NHWC`), or both; it is transposed where something reads it otherwise, once. With `Target.nchw` nothing is moved.
+Of more than four axes, which most operations do not take, a value is held as its elements in ONNX's order in fewer dimensions
+(`ELEMENTS`): what reshapes and transposes it needs no more.
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ from intarsia.providers.nnapi.operands import KIND_OF, LEVEL_6, Kind, OperandTyp
 from intarsia.providers.nnapi.operations import ACTIVATIONS, OPERATIONS
 from intarsia.providers.vendor.translator import Untranslatable
 
-PLAIN, NHWC = "plain", "nhwc"
+PLAIN, NHWC, ELEMENTS = "plain", "nhwc", "elements"
+MOST_AXES = 4
+"""Of what most operations take."""
+MOVERS = frozenset(("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
+"""Operators that read a value by its `elements`."""
 TO_NHWC, TO_NCHW = (0, 2, 3, 1), (0, 3, 1, 2)
 AXIS_IN_NHWC = (0, 3, 1, 2)
 """ONNX's axis (N, C, H, W) -> where it is in NHWC."""
@@ -72,9 +78,12 @@ class Writer:
         self._values: dict[tuple[str, str], Tensor] = {}
         self._constants: dict[Any, Tensor] = {}
         for value in graph.inputs:
-            found = self.operand(self.type_of(value.name))
+            kind, layout = self.type_of(value.name), PLAIN
+            if len(kind.dims) > MOST_AXES and all(n.op_type in MOVERS and not n.domain for n in self.readers[value.name]):
+                kind, layout = kind.of(few_dims(kind.dims)), ELEMENTS
+            found = self.operand(kind)
             self.model.inputs.append(found.index)
-            self._values[value.name, PLAIN] = found
+            self._values[value.name, layout] = found
 
     # what is known of the graph
 
@@ -248,6 +257,8 @@ class Writer:
         array = self.array(name)
         if array is not None:
             found = self._constant(name, array, layout)
+        elif layout == PLAIN and (name, ELEMENTS) in self._values:
+            found = self.reshaped(self._values[name, ELEMENTS], operand_dims(self.shape(name)))
         else:
             other = self._values.get((name, NHWC if layout == PLAIN else PLAIN))
             if other is None:
@@ -261,6 +272,25 @@ class Writer:
                 found = self.call("TRANSPOSE", [other, self.vector(perm)], other.type.of(dims))
         self._values[name, layout] = found
         return found
+
+    def elements(self, name: str) -> Tensor:
+        """An operand with a value's elements in ONNX's order; instead of more than four dimensions it has others."""
+        self._resolve(name)
+        held = self._values.get((name, ELEMENTS))
+        if held is not None:
+            return held
+        array = self.array(name)
+        if array is None or array.ndim <= MOST_AXES:
+            return self.value(name)
+        kind = self.type_of(name)
+        return self.constant(array.reshape(few_dims(array.shape)), kind.of(few_dims(kind.dims)) if kind.kind.byte else None)
+
+    def set_elements(self, name: str, found: Tensor) -> None:
+        """Say which operand has a value's elements; it is given the value's dimensions where these are four at most."""
+        if len(self.shape(name)) <= MOST_AXES:
+            self.set(name, found)
+        else:
+            self._values[name, ELEMENTS] = found
 
     def _constant(self, name: str, array: np.ndarray, layout: str) -> Tensor:
         kind = self.type_of(name)
@@ -342,7 +372,7 @@ class Writer:
             self.model.inputs.append(self.operand(OperandType(Kind.TENSOR_FLOAT32, (1,))).index)
         taken = set(self.model.inputs)
         for name in self.graph.output_names():
-            found = self.value(name)
+            found = self.elements(name)
             if found.index in taken or self.model.operands[found.index].value is not None:
                 found = self.copied(found)
             taken.add(found.index)
@@ -356,6 +386,12 @@ class Writer:
         if x.kind is Kind.TENSOR_INT32 and self.target.level < LEVEL_6 or x.rank > 4:
             return self.call("SLICE", [x, self.vector([0] * x.rank), self.vector(x.dims)], x.type)
         return self.call("RESHAPE", [x, self.vector(x.dims)], x.type)
+
+
+def few_dims(dims: Sequence[int]) -> tuple[int, ...]:
+    """The dimensions with the last ones multiplied, so that there are four at most."""
+    kept = MOST_AXES - 1
+    return (*dims[:kept], math.prod(dims[kept:])) if len(dims) > MOST_AXES else tuple(dims)
 
 
 def _pruned(model: NnapiModel) -> NnapiModel:

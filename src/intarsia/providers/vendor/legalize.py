@@ -6,6 +6,7 @@ wants; `legalization_rules` has those that several vendors share.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from intarsia.errors import InvalidGraph
@@ -40,11 +41,11 @@ def legalize(graph: Graph, rule_sets: Sequence[RuleSet]) -> LegalizedPart:
     operators = registry()
     rewriter = Rewriter(infer(graph, operators, strict=False), operators)
     rewriter.log = {}
-    by_op: dict[str, list[Rule]] = {}
+    by_op: defaultdict[str, list[Rule]] = defaultdict(list)
     for rules in rule_sets:
         for rule in rules:
             for op_type in rule.roots:
-                by_op.setdefault(op_type, []).append(rule)
+                by_op[op_type].append(rule)
     for scan in range(_MOST_SCANS):
         if not rewriter.run(by_op, by_op, (), everywhere=scan == 0):
             break

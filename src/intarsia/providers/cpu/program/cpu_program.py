@@ -260,6 +260,11 @@ class CpuProgram(Program):
             self._dynamic_call = (dynamic_call_of(self, plan),)
         return self._dynamic_call[0]
 
+    @property
+    def reads_sizes(self) -> bool:
+        """Whether elements of an input are sizes, so that shapes alone do not say how a run goes."""
+        return bool(self._sized_inputs)
+
     def known_plan(self, shapes: tuple[tuple[int, ...], ...]) -> Plan | None:
         """The plan for inputs of these shapes, if it was made before, or ahead."""
         plan = self._plans.get(shapes)

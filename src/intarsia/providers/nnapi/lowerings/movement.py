@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from intarsia.providers.nnapi.expressions import (
 )
 from intarsia.providers.nnapi.lowerings.elementwise import Lowering
 from intarsia.providers.nnapi.operands import Kind, Tensor, operand_dims
-from intarsia.providers.nnapi.writer import AXIS_IN_NHWC, NHWC, TO_NCHW, TO_NHWC, Writer
+from intarsia.providers.nnapi.writer import AXIS_IN_NHWC, MOST_AXES, NHWC, TO_NCHW, TO_NHWC, Writer
 from intarsia.providers.vendor.translator import Untranslatable
 
 
@@ -39,13 +40,17 @@ def in_layout(axis: int, layout: str) -> int:
 
 
 def _reshape(w: Writer, node: Node) -> None:
-    w.set(node.outputs[0], w.reshaped(w.value(node.inputs[0]), w.shape(node.outputs[0])))
+    x, dims = w.elements(node.inputs[0]), w.shape(node.outputs[0])
+    w.set_elements(node.outputs[0], x if len(dims) > MOST_AXES else w.reshaped(x, dims))
 
 
 def _transpose(w: Writer, node: Node) -> None:
     name = node.inputs[0]
     rank = len(w.shape(name))
     perm = [int(p) for p in node.attributes.get("perm") or range(rank)[::-1]]
+    if rank > MOST_AXES:
+        w.set_elements(node.outputs[0], _transposed_blocks(w, w.elements(name), w.shape(name), perm))
+        return
     layout = w.layout(name) if name not in w.graph.constants else "plain"
     if layout == NHWC:  # result axis i is ONNX's axis perm[i], which lies at AXIS_IN_NHWC[perm[i]]
         in_nhwc = [AXIS_IN_NHWC[p] for p in perm]
@@ -56,6 +61,33 @@ def _transpose(w: Writer, node: Node) -> None:
         w.set(node.outputs[0], w.value(name), NHWC)
         return
     w.set(node.outputs[0], transposed(w, w.value(name), perm))
+
+
+def _transposed_blocks(w: Writer, x: Tensor, shape: Sequence[int], perm: Sequence[int]) -> Tensor:
+    """Elements of any number of axes, transposed.
+
+    Axes of size 1 go, and neighbours that stay neighbours become one. Where more than four are left, one after the other is
+    brought before those that it overtakes.
+    """
+    kept = [axis for axis, size in enumerate(shape) if size != 1]
+    runs: list[list[int]] = []
+    for axis in (kept.index(p) for p in perm if shape[p] != 1):
+        if runs and runs[-1][-1] + 1 == axis:
+            runs[-1].append(axis)
+        else:
+            runs.append([axis])
+    sizes = {run[0]: math.prod(shape[kept[axis]] for axis in run) for run in runs}
+    wanted, now = list(sizes), sorted(sizes)
+    if len(now) <= MOST_AXES:
+        return transposed(w, w.reshaped(x, [sizes[a] for a in now]), [now.index(a) for a in wanted])
+    for i, axis in enumerate(wanted):
+        j = now.index(axis)
+        if i < j:
+            blocks = (now[:i], now[i:j], [axis], now[j + 1 :])
+            counts = [math.prod(sizes[a] for a in block) for block in blocks]
+            x = transposed(w, w.reshaped(x, counts), (0, 2, 1, 3))
+            now.insert(i, now.pop(j))
+    return x
 
 
 def _concat(w: Writer, node: Node) -> None:

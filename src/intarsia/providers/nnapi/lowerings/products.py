@@ -15,6 +15,8 @@ from intarsia.providers.nnapi.expressions import (
     compare,
     concatenated,
     filled,
+    gathered,
+    like,
     plus,
     product,
     reduced,
@@ -245,7 +247,48 @@ def _mean_variance(w: Writer, node: Node) -> None:
     w.set(node.outputs[0], binary(w, "DIV", centred, plus(w, deviation, 1e-9)), layout)
 
 
+def _top_k(w: Writer, node: Node) -> None:
+    """TOPK_V2 has of equal elements the last one first, ONNX the first: so it is given them in reverse order."""
+    k = w.ints(node.inputs[1], "how many elements TopK gives")[0] if node.version >= 10 else int(node.attributes["k"])
+    x, axis = w.value(node.inputs[0]), axis_of(w, node, default=-1)
+    if not 0 < k <= x.dims[axis]:
+        raise Untranslatable(f"TopK of {k} out of {x.dims[axis]}", "shape")
+    if x.dims[axis] > 1 << 24 and axis != x.rank - 1:
+        raise Untranslatable("positions in so long an axis are no numbers of float32, in which they are transposed", "type")
+    if x.kind.byte and (x.type.scale, x.type.zero_point) != (1.0, 0):
+        raise Untranslatable("TopK of quantised numbers with a scale", "type")
+    perm = [*(i for i in range(x.rank) if i != axis), axis]
+    x = transposed(w, x, perm)
+    smallest = not node.attributes.get("largest", 1)
+    if smallest:
+        x = _turned_round(w, x)
+    size = x.dims[-1]
+    backward = gathered(w, x, x.rank - 1, w.vector(range(size)[::-1])) if size > 1 else x
+    dims = (*x.dims[:-1], k)
+    values, places = w.calls("TOPK_V2", [backward, w.int32(k)], [x.type.of(dims), OperandType(Kind.TENSOR_INT32, dims)])
+    if smallest:
+        values = _turned_round(w, values)
+    back = [perm.index(i) for i in range(x.rank)]
+    if node.outputs[0]:
+        w.set(node.outputs[0], transposed(w, values, back))
+    if len(node.outputs) > 1 and node.outputs[1]:
+        found = binary(w, "SUB", like(w, places, size - 1), places)
+        if back != sorted(back):  # TRANSPOSE takes no integers: positions are numbers of float32
+            found = cast(w, transposed(w, cast(w, found, Kind.TENSOR_FLOAT32), back), Kind.TENSOR_INT32)
+        w.set(node.outputs[1], found)
+
+
+def _turned_round(w: Writer, x: Tensor) -> Tensor:
+    """Other numbers, the larger of which are the smaller of these, and back: -x; of integers -1 - x, which always fits."""
+    if x.kind.real:
+        return unary(w, "NEG", x)
+    if x.kind is not Kind.TENSOR_INT32:
+        raise Untranslatable(f"NNAPI has the largest elements only, and {x.kind.name} has no negative of each", "type")
+    return binary(w, "SUB", like(w, x, -1), x)
+
+
 LOWERINGS: dict[str, Lowering] = {
+    "TopK": _top_k,
     "MatMul": _mat_mul,
     "ReduceMean": _named("MEAN"),
     "ReduceSum": _named("REDUCE_SUM"),
