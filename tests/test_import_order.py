@@ -18,14 +18,12 @@ ORDER = (
     "printable machine lazy_dataclass errors run_status progress log graph primitives ops custom_ops passes ep partition "
     "cache datasets "
     "codegen.llvm codegen.elementwise codegen.builder codegen.loops codegen plan runtime device "
-    "providers.options providers.foreign_names providers.missing_libraries providers.fallback "
-    "providers.literal_names providers.plugin_packages "
-    "providers.registry "
+    "providers.options providers.foreign_names providers.missing_libraries providers.fallback providers.registry "
     "providers.reference "
     "providers.cpu.value_names providers.cpu.executable providers.cpu.kernels.common providers.cpu.kernels "
     "providers.cpu.legalize providers.cpu.step_passes providers.cpu.lowering providers.cpu.program providers "
     "values ep_context options model conversion "
-    "reports session sandbox session.inference_session session.model_compiler session.compile_worker sandbox.worker "
+    "reports session sandbox session.inference_session session.model_compiler sandbox.worker "
     "debug model_package capi compat backend tools testing quantization transformers cli"
 ).split()
 """Folders and modules from the bottom upwards; the longest that fits counts. docs/pipeline.md says what each is for.

@@ -14,12 +14,13 @@ import numpy as np
 import onnx.parser
 import pytest
 from onnx import numpy_helper
+from provider_cases import right
 
 import intarsia as ort
 from intarsia.providers import registry
 from intarsia.providers.acl import ACLExecutionProvider, ACLOptions
 from intarsia.providers.acl.program import ACLProgram
-from intarsia.testing.cases import cases, run_case
+from intarsia.testing.cases import cases
 from intarsia.testing.node_sweep import sweep
 from intarsia.testing.provider import nodes_of
 
@@ -158,15 +159,9 @@ def test_fast_math_is_within_float16s_bounds() -> None:
 def test_a_sample_of_onnx_cases_is_right_or_refused() -> None:
     names = [name for name in cases() if zlib.crc32(name.encode()) % 6 == 1]
     assert len(names) > 300
-    options = ort.SessionOptions()
-    options.add_session_config_entry("partition.keep_islands", "1")
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     taken = 0
     for name in names:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ort.ProviderWarning)
-            session, wrong = run_case(cases()[name], ["ACLExecutionProvider", "ReferenceExecutionProvider"], options)
-        assert not wrong, (name, wrong)
+        session = right(cases()[name], "ACLExecutionProvider", rest="ReferenceExecutionProvider")
         taken += "ACLExecutionProvider" in session.explain().counts
     assert taken > 100
 

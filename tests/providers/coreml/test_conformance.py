@@ -6,15 +6,13 @@ always; the marker `conformance` has the rest.
 
 from __future__ import annotations
 
-import warnings
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from provider_cases import options, parameters, right
 
-import intarsia as ort
-from intarsia.testing.cases import TRAINING, run_case, suite
+from intarsia.testing.cases import TRAINING, suite
 
 if TYPE_CHECKING:
     from mil_interpreter import NumPyEngine
@@ -24,28 +22,9 @@ NAME = "CoreMLExecutionProvider"
 WHOLE = frozenset(Path(__file__).with_name("whole_cases.txt").read_text().split())
 
 
-def parameters() -> list[object]:
-    names = sorted(name for name in suite("node") if name not in TRAINING)
-    sampled = {name: zlib.crc32(name.encode()) % SAMPLE == 1 for name in names}
-    return [pytest.param(name, marks=[] if here else [pytest.mark.conformance], id=name) for name, here in sampled.items()]
-
-
-def options() -> ort.SessionOptions:
-    found = ort.SessionOptions()
-    for key, value in {
-        "partition.keep_islands": "1", "session.cache_weights_mib": "0", "session.provider_fallback": "warn"
-    }.items():  # fmt: skip
-        found.add_session_config_entry(key, value)
-    found.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC  # so that it meets the operators themselves
-    return found
-
-
-@pytest.mark.parametrize("name", parameters())
+@pytest.mark.parametrize("name", parameters(sorted(suite("node").keys() - TRAINING), SAMPLE))
 def test_case(engine: NumPyEngine, name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ort.ProviderWarning)  # it takes no node of many cases, each with its reason
-        session, wrong = run_case(suite("node")[name], [NAME, "CPUExecutionProvider"], options())
-    assert not wrong
+    session = right(suite("node")[name], NAME, options({"session.cache_weights_mib": "0", "session.provider_fallback": "warn"}))
     nodes = [node for node in session.explain().nodes if node.provider]
     left = [node for node in nodes if node.provider != NAME]
     for node in left:

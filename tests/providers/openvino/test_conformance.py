@@ -5,39 +5,19 @@ A sample runs always; the marker `conformance` has the rest.
 
 from __future__ import annotations
 
-import warnings
-import zlib
-
 import pytest
+from provider_cases import parameters, right
 
-import intarsia as ort
-from intarsia.testing.cases import cases, run_case
+from intarsia.testing.cases import cases
 
 pytest.importorskip("openvino", reason="needs openvino (extra: openvino)")
 SAMPLE = 48  # every so many-th case belongs to the sample
-PROVIDERS = ["OpenVINOExecutionProvider", "CPUExecutionProvider"]
+NAME = "OpenVINOExecutionProvider"
 
 
-def parameters() -> list[object]:
-    sampled = {name: zlib.crc32(name.encode()) % SAMPLE == 1 for name in cases()}
-    return [pytest.param(name, marks=[] if here else [pytest.mark.conformance], id=name) for name, here in sampled.items()]
-
-
-def options() -> ort.SessionOptions:
-    found = ort.SessionOptions()
-    found.add_session_config_entry("partition.keep_islands", "1")
-    found.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC  # so that it meets the operators themselves
-    return found
-
-
-@pytest.mark.parametrize("name", parameters())
+@pytest.mark.parametrize("name", parameters(cases(), SAMPLE))
 def test_case(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ort.ProviderWarning)  # it takes no node of many cases, each with its reason
-        session, wrong = run_case(cases()[name], PROVIDERS, options())
-    assert not wrong
-    for node in session.explain().nodes:
-        assert node.provider != "CPUExecutionProvider" or node.refusals["OpenVINOExecutionProvider"].reason
+    right(cases()[name], NAME)
 
 
 def test_most_operators_that_it_should_take_are_taken() -> None:
@@ -48,5 +28,4 @@ def test_most_operators_that_it_should_take_are_taken() -> None:
         "test_resize_upsample_scales_linear", "test_where_example", "test_averagepool_2d_pads",
     )  # fmt: skip
     for name in names:
-        session, _ = run_case(cases()[name], PROVIDERS, options())
-        assert "OpenVINOExecutionProvider" in session.explain().counts, name
+        assert NAME in right(cases()[name], NAME).explain().counts, name

@@ -6,7 +6,6 @@ three chips, 814 of 1,884 were built, 1,069 refused, and one had nothing left to
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ pytest.importorskip("tensorrt_rtx", reason="needs tensorrt-rtx (extra: tensorrt)
 
 import fake_tensorrt
 from node_cases import outcome
+from provider_cases import parameters
 
 import intarsia as ort
 from intarsia.conversion.convert import ConversionRequest, convert
@@ -31,12 +31,7 @@ THREE_CHIPS = "SM80,SM89,SM120"
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def parameters() -> list[object]:
-    sampled = {name: zlib.crc32(name.encode()) % SAMPLE == 1 for name in suite("node")}
-    return [pytest.param(name, marks=[] if here else [pytest.mark.conformance], id=name) for name, here in sampled.items()]
-
-
-@pytest.mark.parametrize("name", parameters())
+@pytest.mark.parametrize("name", parameters(suite("node"), SAMPLE))
 def test_case(name: str) -> None:
     """Built for three chips, or refused; nothing that was taken fails."""
     kind, why = outcome(suite("node")[name], THREE_CHIPS)

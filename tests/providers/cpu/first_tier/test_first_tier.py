@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import onnx.parser
 import pytest
 from onnx import numpy_helper
+from provider_cases import parameters
 
 pytest.importorskip("llvmlite", reason="its kernels are compiled with llvmlite")
 
@@ -254,15 +254,7 @@ def test_sessions_that_are_being_compiled_start_on_it(monkeypatch: pytest.Monkey
     session.wait_until_compiled()
 
 
-def parameters() -> list[Any]:
-    found = []
-    for name in cases():
-        marks = [] if zlib.crc32(name.encode()) % SAMPLE == 1 else [pytest.mark.conformance]
-        found.append(pytest.param(name, marks=marks))
-    return found
-
-
-@pytest.mark.parametrize("name", parameters())
+@pytest.mark.parametrize("name", parameters(cases(), SAMPLE))
 def test_onnx_cases(name: str) -> None:
     _, wrong = run_case(cases()[name], [NAME])
     assert not wrong
