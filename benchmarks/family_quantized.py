@@ -17,7 +17,6 @@ import fnmatch
 import gc
 import logging
 import math
-import os
 import shutil
 import warnings
 from collections.abc import Sequence
@@ -31,8 +30,6 @@ from quantized import FORMATS, quantise
 
 from intarsia.cli.timing import intarsia_runner, largest_difference, peer_runner
 from models import feeds_of, geometric_mean
-
-os.environ.setdefault("INTARSIA_COMPILE_IN_BACKGROUND", "0")  # what is timed are kernels compiled for the model
 
 
 def written(source: Path, form: str) -> Path:

@@ -8,7 +8,6 @@ process.
 from __future__ import annotations
 
 import argparse
-import os
 import time
 import warnings
 from collections.abc import Callable
@@ -16,8 +15,6 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-
-os.environ.setdefault("INTARSIA_COMPILE_IN_BACKGROUND", "0")  # what is timed are kernels compiled for the model
 
 FEATURES = 30
 Run = Callable[[], Any]

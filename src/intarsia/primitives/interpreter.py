@@ -33,6 +33,20 @@ _DOT_STEPS = 1 << 27  # multiplications between two looks at whether a run is to
 MOST_NBYTES: ContextVar[int] = ContextVar("most bytes of one value", default=0)  # 0: what the machine has
 
 
+def most_nbytes() -> int:
+    """How many bytes one value may have."""
+    return MOST_NBYTES.get() or memory_nbytes()
+
+
+def require_memory(shape: Sequence[int], itemsize: int, most: int) -> None:
+    """Raise MemoryError where a value of this shape has more than `most` bytes, before there is an array of it."""
+    nbytes = itemsize
+    for size in shape:
+        nbytes *= int(size)  # Python's: there is no overflow
+    if nbytes > most:
+        raise MemoryError(f"a value of shape {list(shape)} needs {in_mib(nbytes)}, {in_mib(most)} are allowed")
+
+
 def interpret(
     roots: Sequence[Tensor], operands: Sequence[np.ndarray | None], env: Mapping[str, int] | None = None
 ) -> list[np.ndarray]:
@@ -162,7 +176,7 @@ class Recipe:
 class _Interpreter:
     def __init__(self, operands: Sequence[np.ndarray | None], env: Mapping[str, int]) -> None:
         self.operands, self.env = operands, env
-        self.most = MOST_NBYTES.get() or memory_nbytes()
+        self.most = most_nbytes()
 
     def numbers(self, dims: Sequence[Dim]) -> tuple[int, ...]:
         return tuple(evaluate(d, self.env) if isinstance(d, Expr) else int(d) for d in dims)
@@ -178,12 +192,7 @@ class _Interpreter:
         if t.prim in _VIEWS:
             return
         shape = t.shape if t.prim != "iota" else (t.shape[t.attrs[0]],)
-        nbytes = t.dtype.numpy.itemsize
-        for d in shape:
-            nbytes *= d if type(d) is int else evaluate(d, self.env)
-        if nbytes > self.most:
-            needs = f"a value of shape {list(self.numbers(shape))} needs {in_mib(nbytes)}"
-            raise MemoryError(f"{needs}, {in_mib(self.most)} are allowed")
+        require_memory(self.numbers(shape), t.dtype.numpy.itemsize, self.most)
 
     def apply(self, t: Tensor, args: list[np.ndarray]) -> np.ndarray:
         self.check_size(t)

@@ -54,8 +54,7 @@ def numbers(instance: str) -> tuple[int, int]:
 
 
 def _instances(guid: str) -> list[str]:
-    loader: Any = ctypes  # whose WinDLL is Windows' alone
-    library = loader.WinDLL("cfgmgr32")
+    library = ctypes.WinDLL("cfgmgr32")  # type: ignore[attr-defined,unused-ignore]
     length = ctypes.c_ulong()
     if library.CM_Get_Device_ID_List_SizeW(ctypes.byref(length), guid, _BY_CLASS_AND_PRESENT):
         return []

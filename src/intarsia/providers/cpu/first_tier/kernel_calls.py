@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from intarsia.codegen.llvm.target import Target
-from intarsia.machine.resources import in_mib, memory_nbytes
 from intarsia.plan.argument_tables import Table
 from intarsia.plan.array_address import address_of
 from intarsia.plan.step import Argument
-from intarsia.primitives.interpreter import MOST_NBYTES
+from intarsia.primitives.interpreter import most_nbytes, require_memory
 from intarsia.runtime.executor import Pool
 
 ALIGNMENT = 64
@@ -49,12 +48,7 @@ class KernelCalls:
 
 def new(shape: Sequence[int], dtype: np.dtype | type = np.float32) -> np.ndarray:
     """An array for a result. Raises MemoryError where it is larger than a session may have."""
-    nbytes = int(np.dtype(dtype).itemsize)
-    for size in shape:
-        nbytes *= int(size)
-    most = MOST_NBYTES.get() or memory_nbytes()
-    if nbytes > most:
-        raise MemoryError(f"a value of shape {list(shape)} needs {in_mib(nbytes)}, {in_mib(most)} are allowed")
+    require_memory(shape, np.dtype(dtype).itemsize, most_nbytes())
     return np.empty(shape, dtype)
 
 
