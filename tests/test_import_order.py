@@ -24,7 +24,9 @@ ORDER = (
     "providers.cpu.legalize providers.cpu.step_passes providers.cpu.lowering providers.cpu.program providers "
     "values ep_context options model conversion "
     "reports session sandbox session.inference_session session.model_compiler sandbox.worker "
-    "debug model_package capi compat backend tools testing quantization transformers cli"
+    "debug model_package capi compat backend tools testing "
+    "quantization.numerics quantization.calibration quantization.description quantization.writers quantization "
+    "quantization.verdict transformers cli"
 ).split()
 """Folders and modules from the bottom upwards; the longest that fits counts. docs/pipeline.md says what each is for.
 

@@ -243,7 +243,7 @@ print([m for m in sys.modules if m.startswith("onnxruntime")])
         code = """
 import intarsia
 intarsia.install_as("onnxruntime")
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_dynamic
+from onnxruntime.transformers import optimizer
 from onnxruntime.tools.symbolic_shape_infer import SymbolicShapeInference
 import onnxruntime, sys
 print(onnxruntime.InferenceSession.__module__, "onnxruntime.capi.onnxruntime_pybind11_state" in str(sys.modules.get("x")))
@@ -255,20 +255,20 @@ print(onnxruntime.InferenceSession.__module__, "onnxruntime.capi.onnxruntime_pyb
         code = """
 import intarsia
 intarsia.install_as("onnxruntime")
-from onnxruntime import quantization
+from onnxruntime import quantization, transformers
 import onnxruntime, onnxruntime.tools
 print(quantization.quantize_dynamic.__module__, hasattr(onnxruntime, "transformers"), onnxruntime.tools.__name__)
 """
-        assert python(code).split() == ["onnxruntime.quantization.quantize", "True", "onnxruntime.tools"]
+        assert python(code).split() == ["intarsia.quantization.quantize", "True", "onnxruntime.tools"]
 
     def test_without_onnxruntime_its_tools_are_missing(self) -> None:
         code = """
 import intarsia
 intarsia.install_as("another_runtime")
 import another_runtime
-print(hasattr(another_runtime, "quantization"))
+print(hasattr(another_runtime, "transformers"))
 try:
-    import another_runtime.quantization
+    import another_runtime.transformers
 except ImportError as error:
     print(type(error).__name__, error)
 from another_runtime.tools.symbolic_shape_infer import SymbolicShapeInference
@@ -277,7 +277,7 @@ print(SymbolicShapeInference.__module__)
         shown = python(code)
         assert shown.startswith("False")
         assert shown.split()[-1] == "intarsia.tools.symbolic_shape_infer"
-        assert "ModuleLeftOut intarsia.quantization does not exist" in shown
+        assert "ModuleLeftOut intarsia.transformers does not exist" in shown
 
     def test_errors(self) -> None:
         with pytest.raises(InvalidArgument, match=r"expected the name of a top-level module such as 'onnxruntime', got 'a.b'"):

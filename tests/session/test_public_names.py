@@ -34,7 +34,7 @@ def test_a_name_that_is_listed_can_be_had_and_is_explained(name: str) -> None:
         assert inspect.getdoc(value)
 
 
-@pytest.mark.parametrize("name", ["quantization", "transformers"])
+@pytest.mark.parametrize("name", ["transformers"])
 def test_modules_that_are_left_out_are_not_listed(name: str) -> None:
     assert name not in NAMES
     with pytest.raises(AttributeError, match="does not exist"):

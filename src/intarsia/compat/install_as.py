@@ -124,8 +124,8 @@ def install_as(name: str = "onnxruntime") -> None:
     """Let `import NAME` and its submodules give Intarsia from now on, in this process.
 
     The alias has the version of onnxruntime whose API it follows (`API_VERSION`), also for `importlib.metadata`. The
-    subpackages `quantization`, `transformers` and `tools` are onnxruntime's own pure Python where its package is installed
-    beside Intarsia, and run over Intarsia; else `tools` is Intarsia's, and importing the others raises `ModuleLeftOut`.
+    subpackages `transformers` and `tools` are onnxruntime's own pure Python where its package is installed beside Intarsia,
+    and run over Intarsia; else `tools` is Intarsia's, and importing `transformers` raises `ModuleLeftOut`.
     Calling this twice changes nothing.
 
     A provider that is named and not usable is a warning from now on, as in onnxruntime, and no error: the process's default for

@@ -25,7 +25,6 @@ METHODS_LEFT_OUT: dict[str, str] = {
 """Methods that exist and raise a typed error -> why."""
 
 MODULES_LEFT_OUT: dict[str, str] = {
-    "quantization": "quantising models is not a runtime's work here: onnxruntime.quantization writes models that intarsia runs",
     "transformers": "its graph fusions are done by intarsia itself when a session is made",
 }
 """Subpackages of onnxruntime that cannot be imported from intarsia -> why."""

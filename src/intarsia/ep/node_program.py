@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from intarsia.ep.provider import ExecutionProvider
 
 NodeFunction = Callable[[Node, Sequence[Any]], Sequence[Any]]
+Observer = Callable[[str, Any], object]
+"""Called with the name of a value and the value."""
 
 
 class NodeProgram(Program):
@@ -54,15 +56,25 @@ class NodeProgram(Program):
         finally:
             CURRENT_RUN.reset(token)
 
-    def _run(self, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
+    def observed(self, inputs: Sequence[Any], observe: Observer) -> None:
+        """A run without results: `observe` gets each value that a node computes, before the next node runs."""
+        self._run(inputs, None, observe)
+
+    def _run(self, inputs: Sequence[Any], run: RunContext | None, observe: Observer | None = None) -> list[Any]:
         values = {"": None, **self._constants, **dict(zip(self.inputs, inputs, strict=True))}
         for node, function, reads, free in self._steps:
             if run is not None:
                 run.check()
             results = self._call(node, function, [values[n] for n in reads])
             values.update((n, result) for n, result in zip(node.outputs, results, strict=False) if n)
+            if observe is not None:
+                for name in node.outputs:
+                    if name:
+                        observe(name, values[name])
             for name in free:
                 values.pop(name, None)
+        if observe is not None:
+            return []
         results = []
         for name in self.outputs:
             results.append(detached(values[name], [*inputs, *self._constants.values(), *results]))

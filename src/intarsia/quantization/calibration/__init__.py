@@ -1,0 +1,1 @@
+"""Ranges of a model's tensors on a user's data, found in one streaming pass."""

@@ -1,0 +1,85 @@
+"""Runs of a model whose intermediate values are looked at while they live: memory is that of a run, however many are wanted.
+
+On the CPU the model runs node by node on the first tier, which needs no compiler, and a value is observed where it is computed
+and freed after its last use. On other providers, and where the first tier's kernels were not made, values are tapped in groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from intarsia.ep.node_program import NodeProgram, Observer
+from intarsia.ep.provider import CompileContext
+from intarsia.model import load_and_optimize
+from intarsia.options.session_options import SessionOptions
+from intarsia.passes.level import GraphOptimizationLevel
+from intarsia.providers.cpu.first_tier import kernel_image
+from intarsia.providers.cpu.first_tier.program import FirstTierProvider
+from intarsia.reports.taps import tappable
+from intarsia.session.inference_session import InferenceSession
+from intarsia.values.feeds import FeedReader
+
+_TAPPED_AT_ONCE = 64
+_CPU = "CPUExecutionProvider"
+
+
+class ObservedModel:
+    """A model whose values can be observed run by run.
+
+    Args:
+        source: as of `InferenceSession`; its values keep their names, since nothing is fused.
+        names: the values to observe: inputs, outputs and what its nodes compute, outside of bodies.
+        providers: as of `InferenceSession`; None: the CPU.
+
+    Raises:
+        As `InferenceSession`.
+    """
+
+    def __init__(self, source: Any, names: Collection[str], providers: Sequence[Any] | None = None) -> None:
+        self.names = set(names)
+        self._options = SessionOptions()
+        self._options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._source, self._providers = source, list(providers or [_CPU])
+        self._session: InferenceSession | None = None
+        self._nodewise: tuple[NodeProgram, FeedReader] | None = None
+        if self._providers == [_CPU] and (kernel_image.load() is not None or kernel_image.make()):
+            self._nodewise = _node_by_node(source, self._options)
+
+    def run(self, feed: Mapping[str, Any], observe: Observer) -> None:
+        """Run the model once; `observe(name, value)` is called for each wanted value, once.
+
+        Raises:
+            As `InferenceSession.run`.
+        """
+        if self._nodewise is not None and set(feed) <= set(self._nodewise[0].inputs):
+            program, reader = self._nodewise
+            inputs = reader.read(feed)
+            self._observe(zip(program.inputs, inputs, strict=True), observe)
+            program.observed(inputs, lambda name, value: self._observe([(name, value)], observe))
+        else:
+            self._tapped(feed, observe)
+
+    def _observe(self, values: Iterable[tuple[str, Any]], observe: Observer) -> None:
+        for name, value in values:
+            if name in self.names:
+                observe(name, value)
+
+    def _tapped(self, feed: Mapping[str, Any], observe: Observer) -> None:
+        if self._session is None:
+            self._session = InferenceSession(self._source, self._options, providers=self._providers)
+        session = self._session
+        self._observe(((name, np.asarray(value)) for name, value in feed.items()), observe)
+        computed = [name for name in tappable(session._engine.graph()) if name in self.names]
+        for start in range(0, len(computed), _TAPPED_AT_ONCE):
+            group = computed[start : start + _TAPPED_AT_ONCE]
+            self._observe(session._engine.inspection().tapped(feed, group).taps.items(), observe)
+
+
+def _node_by_node(source: Any, options: SessionOptions) -> tuple[NodeProgram, FeedReader] | None:
+    """The model on the first tier, and what reads its feeds."""
+    graph = load_and_optimize.optimised(load_and_optimize.load_model(source, options), options, frozenset())
+    program = FirstTierProvider().compile(graph, CompileContext())
+    return (program, FeedReader(graph.inputs)) if isinstance(program, NodeProgram) else None

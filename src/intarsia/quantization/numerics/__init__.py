@@ -1,0 +1,1 @@
+"""Numbers of few bits: scales and zero points of ranges, rounding, packing."""
