@@ -25,7 +25,7 @@ def takes(kind: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def call(*given: Any, **named: Any) -> Any:
             return function(kind(*given, **named))
 
-        call.__signature__ = signature(kind)  # type: ignore[attr-defined] # inspect looks for it
+        vars(call)["__signature__"] = signature(kind)  # inspect looks for it
         return call
 
     return decorated
@@ -41,8 +41,8 @@ def takes_as_method(kind: type) -> Callable[[Callable[..., None]], Callable[...,
 
         own = signature(kind)
         first = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
-        call.__signature__ = own.replace(parameters=[first, *own.parameters.values()])  # type: ignore[attr-defined] # as above
-        return cast("_Function", call)
+        vars(call)["__signature__"] = own.replace(parameters=[first, *own.parameters.values()])
+        return call
 
     return decorated
 

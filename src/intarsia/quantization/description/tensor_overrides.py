@@ -18,8 +18,8 @@ _SAME_IN_ALL_CHANNELS = ("quant_type", "symmetric", "reduce_range")
 Entry = dict[str, Any]
 
 
-@dataclass
-class QuantTypeInfo:
+@dataclass(eq=False)
+class QuantTypeInfo:  # noqa: PLW1641 # None equals anything: no hash agrees with that
     """The type that a tensor is quantised to; None stands for the default, and equals anything.
 
     Attributes:
@@ -30,8 +30,6 @@ class QuantTypeInfo:
     symmetric: bool | None = None
     reduce_range: bool | None = None
     axis: int | None = None
-
-    __hash__ = None  # type: ignore[assignment] # None equals anything: no hash agrees with that
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, QuantTypeInfo):

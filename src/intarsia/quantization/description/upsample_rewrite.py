@@ -42,5 +42,6 @@ def _resize(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.NodeProto:
     mode = mode.decode() if isinstance(mode, bytes) else mode
     mode = "linear" if mode == "bilinear" else mode
     return helper.make_node(
-        "Resize", [node.input[0], region, scales], node.output, node.name, mode=mode, coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+        "Resize", [node.input[0], region, scales], node.output, node.name, mode=mode,
+        coordinate_transformation_mode="asymmetric", nearest_mode="floor",
     )  # fmt: skip

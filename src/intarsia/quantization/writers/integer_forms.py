@@ -142,8 +142,8 @@ class IntegerWriter:
         found = self.names.element_type(name) or self.settings.option("DefaultTensorType", None)
         if not found:
             raise InvalidArgument(
-                f"Unable to find data type for weight_name={name!r}: shape inference gives no type for it, as behind an operator "
-                "of another domain. Set the extra option DefaultTensorType, usually to onnx.TensorProto.FLOAT"
+                f"Unable to find data type for weight_name={name!r}: shape inference gives no type for it, as behind an "
+                "operator of another domain. Set the extra option DefaultTensorType, usually to onnx.TensorProto.FLOAT"
             )
         return int(found)
 
@@ -160,9 +160,8 @@ class IntegerWriter:
     def output(self, name: str, parameters: AffineParameters | None = None) -> QuantizedValue | None:
         """The quantised form that a node's output is to have: its scale and zero point are stored. None without a range."""
         found = (self.activations or {}).get(name)
-        if parameters is None and found is None:
-            return None
-        return self._described(name, parameters or found.original)  # type: ignore[union-attr] # one of them is there
+        chosen = parameters if parameters is not None or found is None else found.original
+        return None if chosen is None else self._described(name, chosen)
 
     def fixed_output(self, name: str, scale: float, point: int) -> QuantizedValue | None:
         """`output` with a scale that does not follow from the range."""
