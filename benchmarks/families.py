@@ -15,6 +15,7 @@ import fnmatch
 import gc
 import importlib
 import math
+import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,8 @@ import numpy as np
 from accuracy import errors, exact
 
 from intarsia.cli.timing import intarsia_runner, interleave, largest_difference, peer_runner
+
+os.environ.setdefault("INTARSIA_COMPILE_IN_BACKGROUND", "0")  # what is timed are kernels compiled for the model
 
 MODULES = (
     "family_text", "family_boxes", "family_vision", "family_sound", "family_other", "family_tensorflow", "family_habits",

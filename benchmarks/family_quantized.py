@@ -17,6 +17,7 @@ import fnmatch
 import gc
 import logging
 import math
+import os
 import shutil
 import warnings
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ from quantized import FORMATS, quantise
 
 from intarsia.cli.timing import intarsia_runner, largest_difference, peer_runner
 from models import feeds_of, geometric_mean
+
+os.environ.setdefault("INTARSIA_COMPILE_IN_BACKGROUND", "0")  # what is timed are kernels compiled for the model
 
 
 def written(source: Path, form: str) -> Path:

@@ -19,6 +19,8 @@ from pathlib import Path
 
 from cases.growing_cases import FIRST, Decoder
 
+os.environ.setdefault("INTARSIA_COMPILE_IN_BACKGROUND", "0")  # what is timed are kernels compiled for the model
+
 STEPS = """
 import sys, time
 import numpy as np

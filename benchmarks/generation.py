@@ -33,6 +33,8 @@ from typing import Any
 
 import numpy as np
 
+os.environ.setdefault("INTARSIA_COMPILE_IN_BACKGROUND", "0")  # what is timed are kernels compiled for the model
+
 TURN = 8  # steps
 FRAMES = 400  # of an encoder
 LONGEST = 2048  # tokens of a cache that has one length, as `generation_models` has it

@@ -26,6 +26,8 @@ import torch_peer
 
 from intarsia.cli.timing import Runner, intarsia_runner, interleave, largest_difference, peer_runner
 
+os.environ.setdefault("INTARSIA_COMPILE_IN_BACKGROUND", "0")  # what is timed are kernels compiled for the model
+
 ENTRANCE = {
     "intarsia": "from intarsia import InferenceSession",
     "onnxruntime": "from onnxruntime import InferenceSession",

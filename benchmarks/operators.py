@@ -10,6 +10,7 @@ import argparse
 import fnmatch
 import json
 import math
+import os
 import statistics
 import sys
 import time
@@ -21,6 +22,8 @@ import numpy as np
 from cases.operator_cases import Case, cases
 
 from intarsia.cli.timing import largest_difference, settle
+
+os.environ.setdefault("INTARSIA_COMPILE_IN_BACKGROUND", "0")  # what is timed are kernels compiled for the model
 
 # A burst of few runs ends before caches hold what a large case touches: it may take more times as long.
 LEAST_RUNS, MOST_TIMES = 16, 12

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ import numpy as np
 from cases.growing_cases import decoders
 
 from intarsia.cli.timing import settle
+
+os.environ.setdefault("INTARSIA_COMPILE_IN_BACKGROUND", "0")  # what is timed are kernels compiled for the model
 
 BURST_SECONDS = 0.05
 Feeds = Iterator[dict[str, np.ndarray]]

@@ -8,6 +8,7 @@ process.
 from __future__ import annotations
 
 import argparse
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -15,6 +16,8 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+
+os.environ.setdefault("INTARSIA_COMPILE_IN_BACKGROUND", "0")  # what is timed are kernels compiled for the model
 
 FEATURES = 30
 Run = Callable[[], Any]

@@ -20,6 +20,9 @@ import pytest
 
 # Sessions are built as a whole, whatever earlier runs of the tests left in the cache; tests of warm starts lift this.
 os.environ["INTARSIA_PROGRAM_CACHE"] = "0"
+# Nor do runs go by the first tier while kernels are compiled: tests look at kernels, plans and results as soon as a session is
+# there. Tests of the first tier and of changing over set the entry "session.compile_in_background".
+os.environ["INTARSIA_COMPILE_IN_BACKGROUND"] = "0"
 # Nor are devices asked for known answers, but by the tests of that: imitated ones compute nothing.
 os.environ.setdefault("INTARSIA_DEVICE_TEST", "0")
 

@@ -272,7 +272,9 @@ class TestLibrariesAndPolicies:
     def test_what_is_no_library(self, tmp_path: Path) -> None:
         for name, text, message in (
             ("none.so", None, "Failed to load library .*: cannot open shared object file"),
-            ("binary.so", "\x7fELF", "libraries for onnxruntime's C interface cannot be loaded"),
+            ("cut.so", "\x7fELF", r"its ELF headers are damaged or cut short .*; expected a shared library for onnxruntime's"),
+            ("text.so", "hello", "it is no shared library: it begins with b.hell."),
+            ("empty.so", "", "the file is empty"),
             ("empty.py", "", "it defines no subclass of ExecutionProvider"),
             ("broken.py", "1 / 0", "ZeroDivisionError"),
             ("cpu.py", PROVIDER.format(name="CPU", kind="cpu", host=True), "is registered already"),
@@ -282,5 +284,11 @@ class TestLibrariesAndPolicies:
                 path.write_text(text)
             with pytest.raises(Fail, match=message):
                 ort.register_execution_provider_library("wrong", path)
+        with pytest.raises(Fail, match="it is a folder; expected a shared library"):
+            ort.register_execution_provider_library("wrong", tmp_path)
+        with pytest.raises(WrongType, match="registration_name: expected text, got 1"):
+            ort.register_execution_provider_library(1, tmp_path)  # type: ignore[arg-type]
+        with pytest.raises(WrongType, match="library_path: expected a path, got None"):
+            ort.register_execution_provider_library("wrong", None)  # type: ignore[arg-type]
         with pytest.raises(Fail, match="Execution provider library: wrong was not registered"):
             ort.unregister_execution_provider_library("wrong")

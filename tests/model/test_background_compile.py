@@ -22,7 +22,8 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 
 import intarsia as ort
 from intarsia.ep.program import RunContext
-from intarsia.model.background_compile import Underway, _OvertakenError
+from intarsia.model import background_compile
+from intarsia.model.background_compile import Compilation, Underway, _OvertakenError
 from intarsia.model.single_program_model import DirectModel
 from intarsia.providers.cpu import CPUExecutionProvider
 
@@ -107,7 +108,8 @@ def test_without_the_entry_there_is_nothing_to_wait_for() -> None:
         session.wait_until_compiled(0)
 
 
-def test_a_run_is_overtaken_by_the_compiled_model(gate: Gate) -> None:
+def test_a_run_is_overtaken_by_the_compiled_model(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background_compile, "_PATIENCE_SECONDS", 0.0)
     began, ends, calls = threading.Event(), threading.Event(), []
 
     @ort.host_op("test.background::Slow", shape=lambda x: x)
@@ -161,6 +163,9 @@ def test_nobody_compiles_for_a_session_that_is_gone(gate: Gate, how: str) -> Non
     assert threads
     if how == "close":
         session.close()
+        assert not session.is_compiled
+        with pytest.raises(ort.Fail, match="the session is closed"):
+            session.wait_until_compiled(1)
     elif how == "del":
         del session
         gc.collect()
@@ -318,7 +323,7 @@ def test_trips_of_a_run_that_is_begun_again_count_once() -> None:
 
     made: Any = Model(overtaken=False)
     stand_in: Any = Model(overtaken=True)
-    underway = Underway(stand_in, lambda: made, None, lambda _: True, lambda *_: None)
+    underway = Underway(stand_in, Compilation(lambda: made), None, lambda _: True, lambda *_: None)
     underway.start()
     run = RunContext(flag=array("q", [0, 100]), trips=(100, "session.loop_trips"))
     assert underway.run([], run) == [30]

@@ -383,6 +383,13 @@ class DiskCache:
         """Whether entries can be stored, as far as is known."""
         return self._writable
 
+    def can_be_written(self) -> bool:
+        """Whether the system lets this process write to the directory, or make it."""
+        if self._folder is None or not self._writable:
+            return False
+        folder = self._existing_folder()
+        return os.access(folder, os.W_OK | os.X_OK)
+
     def free_nbytes(self) -> int:
         """Free space of the disk that the cache lies on; a very large number where the system does not say."""
         if self._folder is None:

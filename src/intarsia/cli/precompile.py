@@ -34,6 +34,7 @@ def compile_common(report: Callable[[str], None] = lambda name: None) -> int:
         report(name)
         options = SessionOptions()
         options.add_session_config_entry("session.cache_weights_mib", "0")  # nobody starts from these
+        options.add_session_config_entry("session.compile_in_background", "0")
         session = InferenceSession(make().SerializeToString(), options)
         for size in (1, 2):  # a second size needs code of its own
             (x,) = session.get_inputs()

@@ -17,6 +17,7 @@ from intarsia.cli.show import compiling, describe_value, format_value, note, scr
 from intarsia.errors import InvalidArgument
 from intarsia.graph.formats.atomic_write import not_written, replace_file, replace_files
 from intarsia.lazy_dataclass import dataclass
+from intarsia.model import background_compile
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class OutputOptions:
 
 def open_session(
     model: Path, providers: Sequence[str], threads: int = 0, *, from_cache: bool = True, config: Sequence[str] = (),
-    untrusted: bool = False,
+    untrusted: bool = False, waits: bool = True,
 ) -> intarsia.InferenceSession:  # fmt: skip
     """A session of the model; warns on the error stream while it takes its time.
 
@@ -38,12 +39,15 @@ def open_session(
         from_cache: a warm start will do.
         config: configuration entries, KEY=VALUE.
         untrusted: as `SessionOptions.untrusted`.
+        waits: for the tuned tier, unless the entries say otherwise.
 
     Raises:
         IntarsiaError: the model, a provider, or an entry.
     """
     options = session_options(threads, config)
     options.untrusted = untrusted
+    if waits and background_compile.KEY not in options.config_entries():
+        options.add_session_config_entry(background_compile.KEY, "0")
     if not from_cache:
         options.add_session_config_entry("session.cache_weights_mib", "0")
     with compiling(options, f"compiling {model.name}"):
@@ -76,7 +80,7 @@ def run_model(
         IntarsiaError: the model, an option or the run.
     """
     labels = read_labels(show.labels) if show.labels else []
-    session = open_session(model, providers, threads, config=config, untrusted=untrusted)
+    session = open_session(model, providers, threads, config=config, untrusted=untrusted, waits=False)
     feeds = build_feeds(session.get_inputs(), specs, feed_options)
     for name, array in feeds.arrays.items():
         note(f"input {name}: {describe_value(array)} from {feeds.origins[name]}")

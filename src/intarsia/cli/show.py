@@ -81,7 +81,11 @@ def note(message: str) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[str] = ()) -> None:
-    """A table; columns in `numeric` are aligned to the right."""
+    """A table; columns in `numeric` are aligned to the right. A title that begins with a line's end has an empty line
+    before it."""
+    if title.startswith("\n"):
+        plain("")
+    title = title.removeprefix("\n")
     grid = Table(title=shown(title) or None, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
         grid.add_column(shown(column), justify="right" if column in numeric else "left", overflow="fold")

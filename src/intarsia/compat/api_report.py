@@ -140,7 +140,7 @@ DIFFERS: dict[str, str] = {
     "get_build_info": "Intarsia's and its libraries' versions",
     "create_and_register_allocator": "checked and kept; host memory is the process's own, so sessions share it anyway",
     "create_and_register_allocator_v2": "for host memory only; others raise `NotImplemented`",
-    "register_execution_provider_library": "a Python file with `ExecutionProvider` classes instead of a shared library",
+    "register_execution_provider_library": "also a Python file with `ExecutionProvider` classes; relative paths begin here",
     "preload_dlls": "no effect: providers load their libraries when they are first used",
     "enable_telemetry_events": "no effect: there is no telemetry",
     "disable_telemetry_events": "no effect: there is no telemetry",

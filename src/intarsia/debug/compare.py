@@ -14,6 +14,8 @@ import numpy as np
 
 from intarsia.errors import InvalidArgument
 from intarsia.lazy_dataclass import dataclass
+from intarsia.model import background_compile
+from intarsia.options.session_options import SessionOptions
 from intarsia.printable import visible
 from intarsia.reports.taps import tappable
 from intarsia.session.inference_session import InferenceSession
@@ -100,10 +102,17 @@ def _at(name: str, left: np.ndarray, right: np.ndarray, apart: np.ndarray, scale
     return Difference(name, worst, worst / scale if scale else np.inf, place, left[index], right[index])
 
 
+def session_on(providers: Providers, model: Any) -> InferenceSession:
+    """A session whose runs are all of one tier, that of kernels compiled for the model."""
+    options = SessionOptions()
+    options.add_session_config_entry(background_compile.KEY, "0")
+    return InferenceSession(model, options, [providers] if isinstance(providers, str) else list(providers))
+
+
 class _Search:
     def __init__(self, model: Any, sides: Sequence[Providers], feed: Mapping[str, Any], rtol: float, atol: float) -> None:
         self.feed, self.rtol, self.atol = feed, rtol, atol
-        self.sessions = [InferenceSession(model, providers=[s] if isinstance(s, str) else list(s)) for s in sides]
+        self.sessions = [session_on(s, model) for s in sides]
         self.graph = self.sessions[0]._engine.graph()
         self.values = tappable(self.graph)
         self.order = {name: i for i, name in enumerate(self.values)}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.debug.compare import difference
+from intarsia.debug.compare import difference, session_on
 from intarsia.errors import IntarsiaError, InvalidArgument
 from intarsia.graph.dtypes import DType
 from intarsia.graph.formats.atomic_write import replace_files
@@ -53,13 +53,12 @@ def providers_differ(providers: Sequence[Any], *, rtol: float = 1e-4, atol: floa
     """A test for `reduce_model`: whether two providers part on a model, or the first cannot run what the second can."""
 
     def fails(model: bytes, feed: Feed) -> bool:
-        sides = [[p] if isinstance(p, str) else list(p) for p in providers]
         try:
-            right = InferenceSession(model, providers=sides[1]).run(None, feed)
+            right = session_on(providers[1], model).run(None, feed)
         except IntarsiaError:
             return False
         try:
-            left = InferenceSession(model, providers=sides[0]).run(None, feed)
+            left = session_on(providers[0], model).run(None, feed)
         except IntarsiaError:
             return True
         return any(difference("", a, b, rtol, atol) is not None for a, b in zip(left, right, strict=True))
@@ -79,7 +78,7 @@ def reduce_model(model: Any, feed: Feed, fails: Fails, *, reference: Any = "Refe
     Raises:
         InvalidArgument: the whole model does not fail.
     """
-    session = InferenceSession(model, providers=[reference] if isinstance(reference, str) else list(reference))
+    session = session_on(reference, model)
     reducer = _Reducer(session._engine.graph(), _recorded(session, feed), fails)
     everything = list(range(len(reducer.graph.nodes)))
     if not reducer.fails(everything):

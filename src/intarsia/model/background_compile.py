@@ -1,27 +1,45 @@
-"""A model that is compiled on a thread of its own, while the first tier, slower and ready at once, serves runs."""
+"""A model that is compiled elsewhere, while the first tier, slower and ready at once, serves runs.
+
+Elsewhere is a process (`compile_process`) that leaves the compiled model in the cache. Where none can be had, or what it made
+is not there, it is a thread of this process, which shares Python's lock with runs.
+"""
 
 from __future__ import annotations
 
 import contextvars
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from intarsia import progress
 from intarsia.ep.device import DeviceTensor
 from intarsia.ep.provider import BoundCall, RunContext
 from intarsia.errors import Fail, ModelLoadCanceled, OutOfMemory
+from intarsia.lazy_dataclass import dataclass
+from intarsia.machine import fork_safety
 
 if TYPE_CHECKING:
     import numpy as np
 
     from intarsia.ep.program import Program
     from intarsia.model.compiled_model import CompiledModel
+    from intarsia.model.runnable import Runnable
+    from intarsia.model.single_program_model import DirectModel
 
 KEY = "session.compile_in_background"
+FIRST_ONLY = "session.first_tier_only"
+KEYS = (KEY, FIRST_ONLY)  # which change nothing of what is compiled
 _SECONDS_TO_RUN = 0.2  # after the session is made in which a first run has the cores and Python's lock for itself
 _SECONDS_OF_RUN = 5.0  # that it may take so
+_PATIENCE_SECONDS = 1.0  # a run that has taken longer when the model is compiled is begun again
+
+InProcess = Callable[[Callable[[], object], Callable[[bool], None]], None]
+"""Has a process compile, after the first argument came back, and tells the second whether it did."""
 
 
 class _OvertakenError(Fail):
@@ -29,36 +47,52 @@ class _OvertakenError(Fail):
 
 
 class _Race(RunContext):
-    """A caller's run, which is stopped as well once `over` is set."""
+    """A caller's run, which is stopped as well once `over` is set and it has gone on for long."""
 
-    __slots__ = ("over",)
+    __slots__ = ("over", "patient_until")
 
     def __init__(self, run: RunContext | None, over: threading.Event) -> None:
         if run is None:
             super().__init__()
         else:
             super().__init__(run.options, run.config, run.flag, run.timeout, run.trips)
-        self.over = over
+        self.over, self.patient_until = over, time.monotonic() + _PATIENCE_SECONDS
 
     @property
     def terminated(self) -> bool:
-        return self.over.is_set() or super().terminated
+        overtaken = self.over.is_set() and time.monotonic() > self.patient_until
+        return overtaken or super().terminated
 
     def stopped(self) -> Fail:
         return super().stopped() if super().terminated else _OvertakenError("the model is compiled")
 
 
+@dataclass(frozen=True)
+class Compilation:
+    """How a model is compiled for sessions that are used meanwhile.
+
+    Attributes:
+        here: compiles in this process; the listener of `progress` is the thread's own.
+        in_process: where a process is to do it instead; None: none can.
+        found: what that left in the cache, or None.
+    """
+
+    here: Callable[[], CompiledModel]
+    in_process: InProcess | None = None
+    found: Callable[[], DirectModel | None] | None = None
+
+
 class Underway:
     """A `Runnable` whose runs are the stand-in's until the compiled model is there.
 
-    A run that is going on then is begun again on the compiled model, which is sooner done than the rest of it.
+    A run that has gone on for a second then is begun again on the compiled model, which is sooner done than the rest of it.
 
     Args:
         standin: runs whatever the model runs.
-        make: compiles, on the thread; the listener of `progress` is the thread's own.
-        report: a callback of `LoadProgress`, called on the thread.
+        compilation: how it is compiled.
+        report: a callback of `LoadProgress`, called on the thread that compiles or takes over what a process has compiled.
         wanted: whether anybody still waits; asked between the stages.
-        ready: called on the thread with the compiled model.
+        ready: called on the same thread with the compiled model.
     """
 
     partition = awaits = None
@@ -68,33 +102,50 @@ class Underway:
     def __init__(
         self,
         standin: CompiledModel,
-        make: Callable[[], CompiledModel],
+        compilation: Compilation,
         report: progress.Callback | None,
         wanted: Callable[[Underway], bool],
-        ready: Callable[[Underway, CompiledModel], None],
+        ready: Callable[[Underway, Runnable], None],
     ) -> None:
         self.inputs, self.outputs = standin.inputs, standin.outputs
-        self._standin, self._make, self._report, self._wanted, self._ready = standin, make, report, wanted, ready
-        self._over = threading.Event()
-        self._running, self._undisturbed = threading.Event(), threading.Event()  # a first run is there; none is, or any more
-        self._made: CompiledModel | None = None
-        self._failure: BaseException | None = None
+        self._standin, self._report, self._wanted, self._ready = standin, report, wanted, ready
+        self._compilation: Compilation | None = compilation
+        self._lock = fork_safety.lock()
         self._pid = 0
 
     def start(self) -> None:
-        """Begin to compile. At the interpreter's end the thread stops at its next stage."""
+        """Begin to compile. At the interpreter's end a thread stops at its next stage, and nobody waits for a process."""
+        self._over = threading.Event()
+        self._running, self._undisturbed = threading.Event(), threading.Event()  # a first run is there; none is, or any more
+        self._made: CompiledModel | DirectModel | None = None
+        self._failure: BaseException | None = None
         self._pid = os.getpid()
-        work = contextvars.Context().run
-        threading.Thread(target=work, args=(self._work,), name="intarsia-compile", daemon=False).start()
+        compilation = self._compilation
+        assert compilation is not None
+        if compilation.in_process is None:
+            self._in_thread(compilation)
+            return
+        before, session = _first_run_of(self._running, self._undisturbed), ref(self)
 
-    def _work(self) -> None:
-        make = self._make
-        del self._make  # with the graph that it is for
-        if self._running.wait(_SECONDS_TO_RUN):
-            self._undisturbed.wait(_SECONDS_OF_RUN)
+        def done(kept: bool) -> None:
+            underway = session()
+            if underway is not None and underway._compilation is not None:
+                compilation = underway._compilation
+                underway._in_thread(compilation if kept else replace(compilation, found=None))
+
+        compilation.in_process(before, done)
+
+    def _in_thread(self, compilation: Compilation) -> None:
+        work = contextvars.Context().run
+        threading.Thread(target=work, args=(self._work, compilation), name="intarsia-compile", daemon=False).start()
+
+    def _work(self, compilation: Compilation) -> None:
+        self._compilation = None  # with the graph that it is for
+        if compilation.in_process is None:
+            _first_run_of(self._running, self._undisturbed)()
         try:
             with progress.reported(self._report, self._check):
-                made = make()
+                made = self._result(compilation)
                 progress.step(progress.READY)
             self._made = made
             self._ready(self, made)
@@ -102,11 +153,37 @@ class Underway:
             self._failure = failure
         self._over.set()
 
+    def _result(self, compilation: Compilation) -> CompiledModel | DirectModel:
+        if compilation.found is not None:
+            self._check()
+            made = compilation.found()
+            if made is not None:
+                return made
+        return compilation.here()
+
     def _check(self) -> None:
         if not self._wanted(self) or not threading.main_thread().is_alive():
             raise ModelLoadCanceled("the session that was being compiled is not there any more")
 
-    def finished(self, timeout: float | None = None) -> CompiledModel:
+    def _anew_where_forked(self) -> None:
+        """Where this process was forked from the one that has it compiled: have it compiled for this one.
+
+        Raises:
+            Fail: a thread compiles, which is the parent's.
+        """
+        if self._pid == os.getpid() or self._made is not None or self._failure is not None:
+            return
+        with self._lock:
+            if self._pid == os.getpid():
+                return
+            if self._compilation is None or self._compilation.in_process is None:
+                raise Fail(
+                    "the process was forked while the session was being compiled, and the thread that does it is the parent's: "
+                    "fork after wait_until_compiled(), or make a new session in the child"
+                )
+            self.start()
+
+    def finished(self, timeout: float | None = None) -> CompiledModel | DirectModel:
         """The compiled model.
 
         Raises:
@@ -114,11 +191,7 @@ class Underway:
             Fail: the process was forked meanwhile; the thread is the parent's.
             What compiling raised.
         """
-        if self._made is None and self._failure is None and self._pid != os.getpid():
-            raise Fail(
-                "the process was forked while the session was being compiled, and the thread that does it is the parent's: "
-                "fork after wait_until_compiled(), or make a new session in the child"
-            )
+        self._anew_where_forked()
         self._running.set()
         self._undisturbed.set()
         if not self._over.wait(timeout):
@@ -140,7 +213,10 @@ class Underway:
             return self.finished().run_some(wanted, inputs, run, stay)
         return self._sooner(lambda model, context: model.run_some(wanted, inputs, context), run)
 
-    def _sooner(self, work: Callable[[CompiledModel, RunContext | None], list[Any]], run: RunContext | None) -> list[Any]:
+    def _sooner(self, work: Callable[[Runnable, RunContext | None], list[Any]], run: RunContext | None) -> list[Any]:
+        if self._pid != os.getpid():
+            with suppress(Fail):  # runs stay on what is there
+                self._anew_where_forked()
         if not self._over.is_set():
             self._running.set()
             left = run.trips_left if run is not None else 0
@@ -166,3 +242,13 @@ class Underway:
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
         """None: later runs through a binding ask again."""
         return None
+
+
+def _first_run_of(running: threading.Event, undisturbed: threading.Event) -> Callable[[], None]:
+    """Waits until a session's first run is over, where there is one soon."""
+
+    def wait() -> None:
+        if running.wait(_SECONDS_TO_RUN):
+            undisturbed.wait(_SECONDS_OF_RUN)
+
+    return wait

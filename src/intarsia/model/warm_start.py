@@ -147,6 +147,33 @@ class WarmStart:
         _remember(self._place(key), signature, restored)
         return Start(signature, DirectModel(restored))
 
+    def is_of_the_same(self) -> bool:
+        """Whether the model is what it was when this was made; it is read now where it was too large before."""
+        model = self._model or _model_key(self._source, self._cache, self._limit)
+        now = identity(self._source)
+        if model is None or (now != self._identity and not (self._model and is_unchanged(self._source, self._identity, model))):
+            return False
+        self._model = model
+        return True
+
+    def states(self, locations: Iterable[str]) -> tuple[tuple[int, ...] | None, ...]:
+        """What changes whenever one of these weight files does."""
+        return tuple(identity(os.path.join(self._folder, location)) for location in locations)
+
+    def may_keep(self, weights_nbytes: int) -> bool:
+        """Whether an entry of about this size can be written, as far as is known, and was not found to be impossible."""
+        cache, wanted = self._cache, weights_nbytes + weights_nbytes // 4  # packed ones are larger
+        fits = wanted <= min(self._limit, cache.free_nbytes() // _FREE)
+        return fits and cache.can_be_written() and not (self._model and cache.has(self._unkept(self._model)))
+
+    def note_unkept(self) -> None:
+        """Another process could not keep the entry: later sessions need not have one try."""
+        if self._model is not None:
+            self._cache.put(self._unkept(self._model), b"")
+
+    def _unkept(self, model: str) -> str:
+        return f"unkept-{content_key(model, *self._parts.values())}"
+
     def _place(self, key: str) -> str:
         return f"{self._cache.place}\n{key}"
 
@@ -200,16 +227,16 @@ class WarmStart:
             threading.Thread(target=self._write, args=(kept, signature, known), name="intarsia-cache").start()
 
     def _write(self, kept: SavedProgram, signature: Signature, known: weakref.ref[Program]) -> None:
-        model = self._model or _model_key(self._source, self._cache, self._limit)
-        now = identity(self._source)
-        if model is None or (now != self._identity and not (self._model and is_unchanged(self._source, self._identity, model))):
+        if not self.is_of_the_same():
             return  # the program is of what was there before
+        model = self._model
+        assert model is not None
         locations = signature.metadata.external_files
         files = self._hashes(locations)
         if files is None or not all(self._settled(location) for location in locations):
             logger.debug("not kept for a warm start: a weight file is missing, or changed while the session was made")
             return
-        self._model, self._files, self._locations = model, files, locations
+        self._files, self._locations = files, locations
         key = content_key(model, *files, *self._parts.values())
         made = known()
         if made is not None:

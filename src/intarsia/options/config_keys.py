@@ -65,9 +65,14 @@ PROPERTY_KEYS: dict[str, str] = {
 SESSION_KEYS: dict[str, ConfigKey] = {
     "partition.keep_islands": _flag("0", "give a device every node it takes, however few", True),
     "partition.place": _text("nodes placed by name: 'PATTERN=PROVIDER; ...', shell wildcards", effect=True),
-    "session.compile_in_background": _flag(
-        "0", "make the session before its kernels are compiled; the first tier serves runs meanwhile", True
+    "session.compile_in_background": ConfigKey(
+        "0",
+        "1: the session is there before its kernels are compiled, and the first tier serves runs meanwhile; 0: it waits for "
+        "them; auto: as 1 where a process can compile them and leave them in the cache, else as 0",
+        True,
+        "auto,0,1",
     ),
+    "session.first_tier_only": _flag("0", "nothing is compiled for the model: all runs are the first tier's", True),
     "session.cache_weights_mib": ConfigKey("1024", "models up to this size start from the cache; 0: none", True, "int"),
     "session.loop_trips": _int("0", "the most trips of a run's loops together, steps of searches too; 0: any number", True),
     "session.read_ahead": _flag(

@@ -139,6 +139,9 @@ def _made(provider: type[ExecutionProvider], device: Device) -> EpDevice:
 def _metadata(provider: type[ExecutionProvider]) -> dict[str, str]:
     from intarsia.machine.version import __version__
 
+    path = getattr(provider, "library_path", None)
+    if path is not None:  # a plugin library's
+        return {"version": provider.library_version(), "library_path": str(path)}
     metadata = {"version": __version__ if provider.__module__.startswith("intarsia.") else _version_of(provider)}
     path = getattr(sys.modules.get(provider.__module__), "__file__", None)
     return {**metadata, "library_path": path} if path else metadata

@@ -254,7 +254,7 @@ class Rewriter:
 
     def patch(self, root: Node, matched: Sequence[Node] = ()) -> Patch:
         """An empty patch that replaces `root`; `origin` unites those of the `matched` nodes."""
-        found = {id(n): n for n in (*matched, root)}.values()
+        found = list({id(n): n for n in (*matched, root)}.values())
         if len(found) > 1:
             found = sorted(found, key=lambda n: self.slot_of.get(id(n), 0))
         return Patch(self, next(o for o in root.outputs if o), _united(map(self._origin, found)))

@@ -16,9 +16,11 @@ from intarsia.errors import EPFail, IntarsiaError, InvalidArgument, UnknownOptio
 from intarsia.lazy_dataclass import dataclass
 from intarsia.machine import fork_safety
 from intarsia.printable import get_logger
+from intarsia.providers import plugin_packages
 from intarsia.providers.fallback import ProviderWarning, fallback_mode, report
 from intarsia.providers.foreign_names import ALIASES, KNOWN_ELSEWHERE
 from intarsia.providers.options import parse_options, values_of
+from intarsia.providers.plugin_packages import PluginPackage
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -175,13 +177,31 @@ def _found_on(path: tuple[tuple[str, int], ...]) -> Mapping[str, EntryPoint]:
 
 
 def _names() -> list[str]:
-    """Every provider that can be loaded, in order of priority: registered, installed, built in."""
-    return list(dict.fromkeys([*(n for n in (*_registered, *_installed()) if n not in BUILTIN), *BUILTIN]))
+    """Every provider that can be loaded, in order of priority: registered, installed, of plugins, built in."""
+    plugins = (name for package in plugin_packages.installed().values() for name in package.names)
+    return list(dict.fromkeys([*(n for n in (*_registered, *_installed(), *plugins) if n not in BUILTIN), *BUILTIN]))
 
 
-def _source(name: str) -> type[ExecutionProvider] | str | EntryPoint | None:
-    """Where the provider is, without looking at installed packages when the name is registered or built in."""
-    return _registered.get(name) or BUILTIN.get(name) or _installed().get(name)
+def _source(name: str) -> type[ExecutionProvider] | str | EntryPoint | PluginPackage | None:
+    """Where the provider is, without looking at installed packages when the name is registered, or is the CPU's.
+
+    Where Intarsia and a plugin have providers of one name, Intarsia's is taken if it works on this machine. The name of a
+    plugin's package stands for the plugin's in any case.
+    """
+    if name in _registered:
+        return _registered[name]
+    if name in BUILTIN and (name in (CPU, REFERENCE) or plugin_packages.of(name) is None or not _own_obstacle(name)):
+        return BUILTIN[name]
+    return _installed().get(name) or plugin_packages.of(name)
+
+
+@lru_cache(maxsize=64)
+def _own_obstacle(name: str) -> str:
+    """Why Intarsia's own provider of this name does not work on this machine; "" where it does."""
+    try:
+        return why_unavailable(_import(BUILTIN[name]))
+    except Exception as error:  # noqa: BLE001 # what is behind it may raise anything when it is imported
+        return f"{type(error).__name__}: {error}"
 
 
 def check_name(name: str) -> None:
@@ -219,15 +239,33 @@ def load_provider(name: str) -> type[ExecutionProvider]:
             )
         raise UnknownOption(_unknown(name))
     try:
-        found = _import(source)
+        found = _of_plugin(source, name) if isinstance(source, PluginPackage) else _import(source)
     except Exception as error:
-        where = source if isinstance(source, str) else getattr(source, "value", source)
-        raise EPFail(f"{name} cannot be loaded from {where}: {type(error).__name__}: {error}") from error
+        raise EPFail(
+            f"{name} cannot be loaded from {_where(source)}: {type(error).__name__}: {error}{_beside(name)}"
+        ) from error
     if not (isinstance(found, type) and issubclass(found, ExecutionProvider)):
         raise EPFail(f"{name} cannot be loaded: expected a subclass of ExecutionProvider, got {found!r}")
-    if _declared_name(found) != name:
+    if _declared_name(found) != name and not plugin_packages.is_plugin_name(name):
         raise EPFail(f"the provider registered as {name!r} calls itself {found.name!r}: the names must agree")
     return found
+
+
+def _where(source: Any) -> Any:
+    if isinstance(source, PluginPackage):
+        return f"the package {source.distribution} {source.version}"
+    return source if isinstance(source, str) else getattr(source, "value", source)
+
+
+def _beside(name: str) -> str:
+    """What Intarsia's own provider lacks, where a plugin's stands in for it."""
+    if name not in BUILTIN or name in _registered or plugin_packages.of(name) is None or not (own := _own_obstacle(name)):
+        return ""
+    return f". Intarsia's own {name} does not work here either: {own}"
+
+
+def _of_plugin(package: PluginPackage, name: str) -> Any:
+    return importlib.import_module("intarsia.providers.provider_libraries").provider_of_package(package, name)
 
 
 def _import(source: Any) -> Any:
@@ -403,7 +441,7 @@ def _choose(name: ProviderName, options: Mapping[str, Any]) -> ProviderChoice:
     choice = ProviderChoice(provider, parsed)
     missing = missing or why_unavailable(provider, parsed)
     if missing:
-        raise EPFail(f"{provider.name} cannot be used on this machine: {missing}")
+        raise EPFail(f"{provider.name} cannot be used on this machine: {missing}{_beside(provider.name)}")
     return choice
 
 

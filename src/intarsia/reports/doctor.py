@@ -18,6 +18,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.machine.resources import available_cores, cpu_quota, memory_limit, physical_memory
 from intarsia.machine.version import __version__
 from intarsia.partition.text_table import format_table
+from intarsia.providers import plugin_packages
 from intarsia.providers.foreign_names import KNOWN_ELSEWHERE
 from intarsia.providers.registry import BUILTIN, ENTRY_POINT_GROUP, get_all_providers, load_provider, why_unavailable
 
@@ -31,6 +32,7 @@ ENVIRONMENT: dict[str, str] = {
     "INTARSIA_CACHE_DIR": "where compiled code is kept",
     "INTARSIA_CACHE_READ_ONLY": "1: the cache is somebody else's, who is trusted, and nothing is written there",
     "INTARSIA_PROGRAM_CACHE": "0: sessions do not start from the cache",
+    "INTARSIA_COMPILE_IN_BACKGROUND": "whether runs go by the first tier while kernels are compiled: auto, 0 or 1",
     "INTARSIA_COMPILER_PROCESSES": "the most processes that compile at once; 0: none, the session's own process does",
     "INTARSIA_CPU_FEATURES": "instructions of the CPU that are used",
     "INTARSIA_PROVIDER_FALLBACK": "what happens when a provider cannot start",
@@ -159,7 +161,8 @@ def is_installed(name: str) -> bool:
     """Whether Intarsia or an installed package has the provider."""
     import importlib.metadata
 
-    return name in BUILTIN or bool(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=name))
+    listed = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=name)
+    return name in BUILTIN or bool(listed) or plugin_packages.of(name) is not None
 
 
 def _provider(name: str, problems: list[Problem]) -> ProviderState:

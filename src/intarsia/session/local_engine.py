@@ -64,7 +64,7 @@ class LocalEngine:
     model: Runnable
     output_names: list[str]
     paths: tuple[CallPath, ...]
-    closed = False
+    closed = _closed_early = False
 
     def __init__(self, builder: SessionBuilder, *, may_fall_back: bool) -> None:
         self.builder, self.source, self.options = builder, builder.source, builder.options
@@ -86,13 +86,15 @@ class LocalEngine:
             engine = owner()
             return engine is not None and engine.model is model
 
-        def take(model: Underway, whole: CompiledModel) -> None:
+        def take(model: Underway, whole: Runnable) -> None:
             engine = owner()
             if engine is not None and engine.model is model:
+                engine.by_sizes = _models_by_size(whole)
                 engine.model = whole
+                engine.log.info("runs are those of the kernels compiled for the model from now on")
 
         built, made = self.builder.build(providers, provider_options, (wanted, take), anew=self._made)
-        self.built, self._made, self.closed = built, True, False
+        self.built, self._made, self.closed, self._closed_early = built, True, False, False
         self.signature, self.model, self.log = built.signature, made, built.maker.log
         self.reader: FeedReader | ClosedModel = FeedReader(built.signature.inputs)
         guard = options.config("session.nonfinite")
@@ -143,6 +145,7 @@ class LocalEngine:
         """Free the model and its memory. Later runs raise Fail; one that is going on ends as usual."""
         from intarsia.model.closed_model import ClosedModel
 
+        self._closed_early = not self.is_compiled
         self.reader = self.model = ClosedModel()
         self.closed = True
         self.variants, self.by_sizes = {}, None
@@ -151,10 +154,12 @@ class LocalEngine:
 
     @property
     def is_compiled(self) -> bool:
-        return not isinstance(self.model, Underway)
+        return not self._closed_early and not isinstance(self.model, Underway)
 
     def wait_until_compiled(self, timeout: float | None) -> None:
         """As `InferenceSession.wait_until_compiled`, which has looked at `timeout`."""
+        if self._closed_early:
+            self.check_open()
         model = self.model
         if isinstance(model, Underway):
             model.finished(timeout)

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from intarsia.ep.arena import Arena
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from intarsia.model.trace_profile import Profile
     from intarsia.ops.framework.registry import Registry
 
-    Background: TypeAlias = tuple[Callable[[Underway], bool], Callable[[Underway, CompiledModel], None]]
+    Background: TypeAlias = tuple[Callable[[Underway], bool], Callable[[Underway, Runnable], None]]
     """Says whether a model under way still is the session's; is given it and what it was compiled to."""
 
 CREATION_TIMEOUT = "session.creation_timeout_s"
@@ -210,43 +211,52 @@ class SessionBuilder:
             if source.can_be_read_again:
                 source.graph_read = None  # its code is in the program; it is loaded again for `explain`
             return found
-        if self.options.config(background_compile.KEY) != "1":  # there a first run comes before any compiler
-            if_it_can(first, "when it was to get ready for a model", first.warm_up)
-        return self._compiled(maker, choices, mode, entry, background)
+        return self._made(maker, choices, mode, entry, background)
 
-    def _compiled(
+    def _made(
         self, maker: Maker, choices: Sequence[ProviderChoice], mode: str, entry: WarmStart | None, background: Background
     ) -> Start:
-        """The model compiled, or under way where "session.compile_in_background" asks for that."""
-        options, graph, first = self.options, self.source.graph(), maker.providers[0]
-        named = [c.name for c in choices if not c.implied]
-        path = self.source.path or graph.metadata.path or None
+        """The model compiled, or, where the first tier is to serve runs, that with what is to take its place."""
+        from intarsia.model.tiers import Tiers
+        from intarsia.session.tier_choice import TierChoice
 
-        def compiled(ready: Graph) -> CompiledModel:
-            whole = maker.of_optimised(ready)
-            check_taken(whole.partition, named, mode)
-            if options.config("ep.context_enable") == "1":
-                from intarsia.session.context_export import write_context
-
-                write_context(whole, maker.context, options, path)
-            precompiled = any(node.compiled_part for node in whole.partition.graph.nodes)
-            if entry is not None and not precompiled and all(part.provider is first for part in whole.partition.parts):
-                entry.keep(Signature.of(graph, whole.partition.graph), whole, first)
-            return whole
-
+        choice, first = TierChoice(self, choices, entry), maker.providers[0]
+        if choice.tiers is Tiers.TUNED:  # else a first run comes before any compiler
+            if_it_can(first, "when it was to get ready for a model", first.warm_up)
+        graph = self.source.graph()
         ready = maker.optimised(graph)
-        if options.config(background_compile.KEY) == "1" and not any(node.compiled_part for node in ready.nodes):
-            wanted, take = background
+        tiers = choice.for_graph(ready)
+        if tiers is Tiers.TUNED:
+            whole = self._compiled(maker, graph, ready, choices, mode, entry)
+            return Start(Signature.of(graph, whole.partition.graph), whole)
+        standin = maker.stand_in(ready)
+        if tiers is Tiers.FIRST:
+            return Start(Signature.of(graph, ready), standin)
+        wanted, take = background
 
-            def checked(model: Underway) -> bool:
-                options.check_cancelled()
-                return wanted(model)
+        def checked(model: Underway) -> bool:
+            self.options.check_cancelled()
+            return wanted(model)
 
-            serving = maker.stand_in(ready)
-            underway = Underway(serving, lambda: compiled(ready), options.progress_callback, checked, take)
-            return Start(Signature.of(graph, ready), underway)
-        whole = compiled(ready)
-        return Start(Signature.of(graph, whole.partition.graph), whole)
+        here = partial(self._compiled, maker, graph, ready, choices, mode, entry)
+        compilation = choice.compilation(maker, here)
+        return Start(Signature.of(graph, ready), Underway(standin, compilation, self.options.progress_callback, checked, take))
+
+    def _compiled(
+        self, maker: Maker, graph: Graph, ready: Graph, choices: Sequence[ProviderChoice], mode: str, entry: WarmStart | None
+    ) -> CompiledModel:
+        """An optimised graph compiled, and kept in the cache where that can be."""
+        options, first = self.options, maker.providers[0]
+        whole = maker.of_optimised(ready)
+        check_taken(whole.partition, [c.name for c in choices if not c.implied], mode)
+        if options.config("ep.context_enable") == "1":
+            from intarsia.session.context_export import write_context
+
+            write_context(whole, maker.context, options, self.source.path or graph.metadata.path or None)
+        precompiled = any(node.compiled_part for node in whole.partition.graph.nodes)
+        if entry is not None and not precompiled and all(part.provider is first for part in whole.partition.parts):
+            entry.keep(Signature.of(graph, whole.partition.graph), whole, first)
+        return whole
 
     def _maker(self, instances: tuple[ExecutionProvider, ...], keep_islands: bool, profile: Profile | None) -> Maker:
         options = self.options
@@ -299,14 +309,14 @@ class SessionBuilder:
         ahead = options.config("ep.context_enable") == "1" or options.config("session.disable_model_compile") == "1"
         if not keeps or self.source.graph_read is not None or watched or changed or ahead:
             return None
-        signed = self.source.signed
+        signed, tier_keys = self.source.signed, background_compile.KEYS
         settings = {
             "the provider": repr([(provider.name, values_of(provider.options)) for provider in instances]),
             "the optimisation": repr((options.graph_optimization_level, sorted(self.disabled))),
             "determinism": repr(options.use_deterministic_compute),
             "a dimension's name": repr(sorted(options.free_dimension_overrides.items())),
             "a dimension's denotation": repr(sorted(options.denotation_overrides.items())),
-            "a configuration entry": repr(sorted(options.config_entries().items())),
+            "a configuration entry": repr(sorted(e for e in options.config_entries().items() if e[0] not in tier_keys)),
             "folders that may be read": options.whitelisted_data_folders,
             "trust": repr((options.untrusted, signed and signed.digest)),
         }

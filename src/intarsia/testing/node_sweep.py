@@ -158,7 +158,10 @@ def _run_together(batch: Sequence[NodeCase], provider: Any) -> list[tuple[bool, 
 
     options = intarsia.SessionOptions()
     options.graph_optimization_level = intarsia.GraphOptimizationLevel.ORT_ENABLE_BASIC  # the operators themselves
-    entries = {"partition.keep_islands": "1", "partition.shapes_on_host": "0", "session.provider_fallback": "warn"}
+    entries = {
+        "session.compile_in_background": "0", "partition.keep_islands": "1", "partition.shapes_on_host": "0",
+        "session.provider_fallback": "warn",
+    }  # fmt: skip
     for key, value in entries.items():
         options.add_session_config_entry(key, value)
     source, feed = model(batch)

@@ -36,6 +36,16 @@ LINGER_SECONDS = 5.0
 _READ_NBYTES = 1 << 16  # at once: a pipe's
 
 
+_shares_session = False
+
+
+def share_session() -> None:
+    """Let processes that are started from now on be of this one's session: it has none of a terminal, and cores are shared
+    among sessions first."""
+    global _shares_session  # noqa: PLW0603 # it concerns the whole process
+    _shares_session = True
+
+
 class CannotStart(Exception):
     """A process did not begin as one that compiles; the message says why."""
 
@@ -55,7 +65,7 @@ class _Process:
             # A session of its own: Ctrl-C of a terminal reaches this process, which ends the other.
             # Files without buffers, whose locks a forked child might find taken.
             self._popen = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, bufsize=0
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=not _shares_session, bufsize=0
             )
         except OSError as error:
             raise CannotStart(f"{command[0]!r} cannot be started: {error}") from error

@@ -54,7 +54,8 @@ def numbers(instance: str) -> tuple[int, int]:
 
 
 def _instances(guid: str) -> list[str]:
-    library = ctypes.WinDLL("cfgmgr32")  # type: ignore[attr-defined,unused-ignore]
+    loader: Any = ctypes  # whose WinDLL is Windows' alone
+    library = loader.WinDLL("cfgmgr32")
     length = ctypes.c_ulong()
     if library.CM_Get_Device_ID_List_SizeW(ctypes.byref(length), guid, _BY_CLASS_AND_PRESENT):
         return []

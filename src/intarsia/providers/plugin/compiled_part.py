@@ -15,7 +15,6 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.providers.plugin.graph_view import GraphView, read_names
 from intarsia.providers.plugin.kernel_context import KernelContext, NodeComputeContext, new_host_output
-from intarsia.providers.plugin.members import Members
 from intarsia.providers.plugin.plugin_ep import PluginEp
 from intarsia.providers.plugin.status import raise_for
 from intarsia.providers.plugin.tensors import OrtValue
@@ -47,13 +46,11 @@ class ComputeInfo:
     """What a plugin compiled a part to, with its state; released with the last reference."""
 
     def __init__(self, ep: PluginEp, address: int, name: str) -> None:
-        self._ep, self._address = ep, address
-        self.members = Members("OrtNodeComputeInfo", address, ep.name)
+        self._ep = ep
         self._context = NodeComputeContext(name)
-        self._state = ctypes.c_void_p(None)
-        self.members.call("CreateState", self._context.handle, ctypes.addressof(self._state))
+        self._made = ep.compiled(address, self._context.handle)
         prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-        self._compute = prototype(self.members.address_of("Compute"))
+        self._compute = prototype(self._made.members.address_of("Compute"))
 
     def compute(self, context: KernelContext) -> None:
         """One call.
@@ -61,18 +58,14 @@ class ComputeInfo:
         Raises:
             IntarsiaError: it failed; of the kind that the plugin says.
         """
-        status = self._compute(self._address, self._state, context.handle)
+        status = self._compute(self._made.address, self._made.state, context.handle)
         if status:
             raise_for(status, "Compute", self._ep.name)
 
     def __del__(self) -> None:
-        members = getattr(self, "members", None)
-        if members is None or not self._ep.alive:
-            return
-        if self._state.value:
-            members.call("ReleaseState", self._state)
-        infos = (ctypes.c_void_p * 1)(self._address)
-        self._ep.members.call_if_there("ReleaseNodeComputeInfos", ctypes.addressof(infos), 1)
+        made = getattr(self, "_made", None)
+        if made is not None:
+            self._ep.release_compiled(made)
 
 
 def compile_part(ep: PluginEp, part: FusedPart) -> ComputeInfo:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from intarsia.errors import Fail, NoSuchFile
 from intarsia.machine import fork_safety
+from intarsia.providers.plugin.api_tables import NEWEST, OLDEST
 from intarsia.providers.plugin.handles import find, take_back
 from intarsia.providers.plugin.hardware import OrtEpDevice, OrtHardware
 from intarsia.providers.plugin.host_tables import api_base
@@ -70,6 +70,13 @@ class Factory:
         self.library = library
         self.members = Members("OrtEpFactory", address, library.path.name)
         self.name = self.members.text("GetName")
+        if not self.name:
+            version = self.members.version
+            library.release_factory(address)
+            raise Fail(
+                f"{library.path.name} made a factory without a name, for version {version} of onnxruntime's interface; "
+                f"expected a version from {OLDEST} to {NEWEST}"
+            )
         self.members.provider = self.name
         self.vendor = self.members.text("GetVendor")
         self.version = self.members.text("GetVersion")
@@ -78,15 +85,16 @@ class Factory:
         self.released = False
         self._lock = fork_safety.recursive_lock()
         self._devices: dict[tuple[Any, ...], tuple[tuple[OrtHardware, ...], list[OrtEpDevice]]] = {}
-        self._users: weakref.WeakSet[object] = weakref.WeakSet()
+        self._nusers = 0
 
-    def used_by(self, ep: object) -> None:
+    def used(self) -> None:
         """Note a provider that it made: it is not given back before this is gone."""
-        self._users.add(ep)
+        self._nusers += 1
 
-    def left_by(self, ep: object) -> None:
-        """A provider that it made is gone."""
-        self._users.discard(ep)
+    def left(self) -> None:
+        """A provider that it made is gone. They are counted and not referred to: the garbage collector, which may call this,
+        ends weak references in an order of its own."""
+        self._nusers -= 1
         if self.released:
             self._give_back()
 
@@ -96,7 +104,7 @@ class Factory:
         self._give_back()
 
     def _give_back(self) -> None:
-        if not self._users and self.members.address:
+        if not self._nusers and self.members.address:
             address, self.members.address = self.members.address, 0
             self.library.release_factory(address)
 

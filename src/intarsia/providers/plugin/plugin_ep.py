@@ -15,6 +15,34 @@ from intarsia.providers.plugin.members import Members
 from intarsia.providers.plugin.session_state import Logger, RunOptions, SessionOptions
 
 
+class Compiled:
+    """OrtNodeComputeInfo of a plugin, with the state that it made. Released once, by whoever comes first.
+
+    Raises:
+        EPFail: it has no function to compute with, or made no state.
+    """
+
+    def __init__(self, ep: Members, address: int, context: int) -> None:
+        self.address, self._ep = address, ep
+        self.members = Members("OrtNodeComputeInfo", address, ep.provider)
+        self.state = ctypes.c_void_p(None)
+        self._has_state = False
+        if not self.members.has("Compute"):
+            raise EPFail(f"{ep.provider} compiled a part without a function Compute")
+        self.members.call("CreateState", context, ctypes.addressof(self.state))
+        self._has_state = True
+
+    def release(self) -> None:
+        """Give state and info back to the plugin."""
+        address, self.address = self.address, 0
+        if not address:
+            return
+        if self._has_state:
+            self.members.call_if_there("ReleaseState", self.state)
+        infos = (ctypes.c_void_p * 1)(address)
+        self._ep.call_if_there("ReleaseNodeComputeInfos", ctypes.addressof(infos), 1)
+
+
 class PluginEp:
     """A plugin's provider, released with the last reference.
 
@@ -42,7 +70,8 @@ class PluginEp:
         )  # fmt: skip
         self.members = Members("OrtEp", made.value or 0, factory.name)
         self.alive = True
-        factory.used_by(self)
+        self._compiled: set[Compiled] = set()
+        factory.used()
         self.name, self.version = factory.name, factory.version
         self.concurrent = self._answer("IsConcurrentRunSupported", default=True)
         self._has_run_hooks = self.members.has("OnRunStart") or self.members.has("OnRunEnd")
@@ -67,11 +96,39 @@ class PluginEp:
         finally:
             self.members.call_if_there("OnRunEnd", options.handle, True)
 
+    def compiled(self, address: int, context: int) -> Compiled:
+        """What it compiled a part to, at an address: with a state, and released before the provider is.
+
+        Args:
+            context: OrtNodeComputeContext.
+
+        Raises:
+            EPFail: it cannot be run.
+        """
+        try:
+            made = Compiled(self.members, address, context)
+        except BaseException:
+            infos = (ctypes.c_void_p * 1)(address)
+            self.members.call_if_there("ReleaseNodeComputeInfos", ctypes.addressof(infos), 1)
+            raise
+        self._compiled.add(made)
+        return made
+
+    def release_compiled(self, made: Compiled) -> None:
+        """Give back what it compiled a part to."""
+        self._compiled.discard(made)
+        made.release()
+
     def __del__(self) -> None:
-        if self.alive:
-            self.alive = False
+        if not self.alive:
+            return
+        self.alive = False
+        try:
+            for made in self._compiled:  # the garbage collector ends programs and providers in any order
+                made.release()
+        finally:
             self.factory.members.call("ReleaseEp", self.members.address)
-            self.factory.left_by(self)
+            self.factory.left()
 
 
 def _tag(run: RunContext | None) -> str:

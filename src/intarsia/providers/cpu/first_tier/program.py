@@ -49,6 +49,8 @@ FUNCTIONS: Mapping[str, MakeFast] = {
 class FirstTierProvider(ReferenceExecutionProvider):
     """Stands in for the CPU's provider while its program is compiled."""
 
+    name = "CPUExecutionProvider"  # whose runs these are, to who reads an error
+
     def compile(self, graph: Graph, context: CompileContext) -> Program:
         addresses, threads = kernel_image.load(), context.intra_op_num_threads
         if addresses is None:

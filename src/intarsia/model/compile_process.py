@@ -1,0 +1,138 @@
+"""Processes that make a session a second time, kernels and all, and leave it in the cache, from where the session that asked
+takes it.
+
+One at a time, from a queue, so that a program that makes many sessions at once is not left without cores and memory; sessions
+of the same model and options share one. What was begun is ended even when its session is gone: the next session of the model
+begins from the cache then. So it is for some seconds after the program's own end (`session.compile_worker`).
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from intarsia.cache.disk_cache import content_key
+from intarsia.lazy_dataclass import dataclass
+from intarsia.printable import get_logger
+
+logger = get_logger("intarsia")
+
+VARIABLE = "INTARSIA_COMPILER_PROCESSES"  # as kernels are compiled: 0 means that no process is to be started
+MOST_BYTES = 32 << 20  # of a model that is given as bytes: the process has a copy
+
+Done = Callable[[bool], None]
+"""Told whether the process ended well; called on the queue's thread."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a session is made of: the arguments of `InferenceSession`, whose providers are classes with their options.
+
+    Attributes:
+        source: an absolute path, or the model's bytes.
+        options: a `SessionOptions`, without functions of the program.
+    """
+
+    source: str | bytes
+    options: Any
+    providers: tuple[tuple[type[Any], dict[str, Any]], ...]
+    disabled: tuple[str, ...]
+
+
+def can_be_started() -> bool:
+    """Whether this system and program have processes of their own for compiling."""
+    python = os.path.basename(sys.executable or "")  # noqa: PTH119
+    wanted = os.environ.get(VARIABLE, "").strip() != "0"
+    return sys.platform == "linux" and wanted and python.startswith("python") and not getattr(sys, "frozen", False)
+
+
+def packed(request: Request) -> bytes | None:
+    """The request as bytes; None where another process cannot have it."""
+    if isinstance(request.source, bytes) and len(request.source) > MOST_BYTES:
+        return None
+    try:
+        return pickle.dumps(request, 5)
+    except (pickle.PicklingError, TypeError, AttributeError):  # it has functions of the program
+        return None
+
+
+class _Job:
+    """A request that waits or is worked on, and who is to be told."""
+
+    def __init__(self, request: bytes, before: Callable[[], object]) -> None:
+        self.request, self.before = request, before
+        self.waiting: list[Done] = []
+
+    def run(self) -> bool:
+        """Whether a process did it."""
+        self.before()
+        path = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100
+        start = f"import sys; sys.path[:] = {path!r}; from intarsia.session.compile_worker import main; main({os.getpid()})"
+        command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", start]
+        try:
+            # A session of its own, so that Ctrl-C of a terminal reaches this process alone. What it has to say is raised again
+            # by the session, which compiles in a thread of its own then.
+            with subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            ) as process:
+                logger.info("process %d compiles kernels; runs are the first tier's meanwhile", process.pid)
+                process.communicate(self.request)
+                return process.returncode == 0
+        except OSError as error:
+            logger.info("a process for kernels cannot be had (%s)", error)
+            return False
+
+
+class CompileQueue:
+    """The requests of this process, in order. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin with none: in a forked child, whose they are not."""
+        self._lock = threading.Lock()
+        self._jobs: dict[str, _Job] = {}
+        self._working = False
+
+    def ask(self, request: bytes, before: Callable[[], object], done: Done) -> None:
+        """Have a process do it, where none has it yet, after `before`, and tell `done`."""
+        key = content_key(request)
+        with self._lock:
+            job = self._jobs.setdefault(key, _Job(request, before))
+            job.waiting.append(done)
+            begins, self._working = not self._working, True
+        if begins:
+            # Nothing has to wait for it at the interpreter's end: it does no more than wait for the process.
+            thread = threading.Thread(target=self._work, name="intarsia-compile-queue", daemon=True)
+            thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                key, job = next(iter(self._jobs.items()), ("", None))
+                if job is None:
+                    self._working = False
+                    return
+            made = job.run()
+            with self._lock:
+                del self._jobs[key]
+            for done in job.waiting:
+                with suppress(RuntimeError):  # the interpreter is ending, and begins no threads any more
+                    done(made)
+
+
+_queue = CompileQueue()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_queue.forget)
+
+
+def queue() -> CompileQueue:
+    """The process's own."""
+    return _queue

@@ -1,0 +1,61 @@
+"""What runs in a process of `model.compile_process`: it makes a session, which leaves it in the cache, and ends.
+
+It stands back behind the program that asked for it, and ends some seconds after that: what it has compiled by then is in the
+cache, kernel by kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from intarsia.model.compile_process import Request
+
+SECONDS_ALONE = 60.0  # that it goes on after who asked has ended
+_LOOK_SECONDS = 0.5
+_NICE, _LEAST = 1, 19  # added to the program's nice value, of at most 19
+_FIRST_TO_GO = 500  # of 1000, where the system runs out of memory
+
+
+def main(parent: int) -> None:
+    """Make the session that standard input describes, for the process `parent`."""
+    _stand_back(parent)
+    threading.Thread(target=_end_after, args=(parent, SECONDS_ALONE), daemon=True).start()
+    request: Request = pickle.load(sys.stdin.buffer)  # noqa: S301 # the program that started this process wrote it
+    from intarsia.codegen.llvm.compile_workers import share_session
+    from intarsia.model.background_compile import KEY
+    from intarsia.session.inference_session import InferenceSession
+
+    share_session()
+    options = request.options
+    options.add_session_config_entry(KEY, "0")
+    InferenceSession(request.source, options, list(request.providers), disabled_optimizers=request.disabled)
+    for thread in threading.enumerate():  # large entries are written by threads of their own
+        if thread.name == "intarsia-cache":
+            thread.join()
+
+
+def _stand_back(parent: int) -> None:
+    """Leave cores, and memory where it is short, to the program. Linux shares cores among sessions of a terminal first, whose
+    weights are in /proc/PID/autogroup (sched(7)), and within them by processes' nice values."""
+    os.nice(_NICE)
+    with suppress(OSError, ValueError, IndexError):  # the system has none, or does not let it
+        before = int(Path(f"/proc/{parent}/autogroup").read_text(encoding="ascii").split()[-1])
+        Path("/proc/self/autogroup").write_text(str(min(before + _NICE, _LEAST)), encoding="ascii")
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(_FIRST_TO_GO), encoding="ascii")
+
+
+def _end_after(parent: int, seconds: float) -> None:
+    """End this process so long after its parent."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    time.sleep(seconds)
+    os._exit(1)
