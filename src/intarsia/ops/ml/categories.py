@@ -194,7 +194,7 @@ def _attributes(
 def _mapping(*given: Any) -> Mapping:
     keys, values, default, dtype = _attributes(given[:4], given[4:8], given[8:]).chosen()
     kind = np.dtype(dtype).kind
-    return Mapping(Table.of(np.asarray(keys)), _with_default(values, default, object if kind in "OUS" else dtype))
+    return Mapping(Table.of(keys), _with_default(values, default, object if kind in "OUS" else dtype))
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,7 @@ def _order_keys(x: np.ndarray, axis: int) -> np.ndarray:
     """One row per slice along `axis`, in a type that NumPy sorts by rows: strings by rank, narrow floats widened."""
     rows = np.moveaxis(x, axis, 0).reshape(x.shape[axis], math.prod(x.shape[:axis] + x.shape[axis + 1 :]))
     if rows.dtype == object:
-        distinct, ranks = np.unique(rows.astype(str), return_inverse=True)
-        return ranks.reshape(rows.shape) if len(distinct) else np.zeros(rows.shape, np.int64)
+        words = rows.reshape(-1).tolist()  # NumPy's own strings drop zeros at their ends
+        ranks = {word: rank for rank, word in enumerate(sorted(set(words)))}
+        return np.array([ranks[word] for word in words], np.int64).reshape(rows.shape)
     return rows if rows.dtype.kind in "biufc" else rows.astype(np.float32)
