@@ -95,11 +95,40 @@ def test_dump_names_passes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_bench_beside_onnxruntime(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("onnxruntime", reason="a peer to compare with")
-    assert main(["bench", MODEL, "--runs", "3", "--compare", "onnxruntime", "-t", "1"]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert main(["bench", MODEL, "--runs", "3", "--compare", "onnxruntime", "-t", "1", "-c", "2", "--seconds", "0.1"]) == 0
+    shown = capsys.readouterr()
+    assert re.search(r"intarsia \S+, onnxruntime \S+; 1 thread; ", shown.err)
+    assert "sizes guessed: batch = 1" in shown.err
+    rows = [line.split() for line in shown.out.splitlines()]
     found = {row[0]: row for row in rows if row and row[0] in ("intarsia", "onnxruntime")}
     assert found["intarsia"][5] == found["onnxruntime"][5] == "3"
     assert float(found["onnxruntime"][-1]) < 1e-5
+
+
+def test_bench_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", MODEL, "--runs", "3", "--json", "--shape", "2x1x8x8", *REFERENCE]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["inputs"] == {"image": {"dtype": "float32", "shape": [2, 1, 8, 8]}}
+    assert found["guessed"] == {}
+    (row,) = found["runtimes"]
+    assert row["runs"] == 3
+    assert row["runs_a_second"] == pytest.approx(1e3 / row["median_ms"])
+    assert (row["difference"], row["concurrent_runs_a_second"]) == (None, None)
+
+
+def test_run_on_several_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    labels = json.loads((DIGITS / "images" / "labels.json").read_text())
+    assert main(["run", MODEL, "-i", str(DIGITS / "images"), "--top", "1", *REFERENCE]) == 0
+    shown = capsys.readouterr()
+    found = [line.split()[1] for line in shown.out.splitlines()[1:]]
+    assert found == [str(labels[name]) for name in sorted(labels)]
+    assert f"image: float32 [{len(labels)}, 1, 8, 8] from" in shown.err
+
+
+@pytest.mark.parametrize("name", ["cpu", "CPU", "cpuexecutionprovider"])
+def test_short_names_of_providers(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", MODEL, "--json", "-p", name]) == 0
+    assert json.loads(capsys.readouterr().out)["providers"] == ["CPUExecutionProvider"]
 
 
 def test_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

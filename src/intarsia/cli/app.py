@@ -14,7 +14,8 @@ import typer
 from rich.markup import escape
 
 from intarsia.cli import bench, cache, check, convert, debug, doctor, dump, explain, profile, providers, run
-from intarsia.cli.feeds import FeedOptions, parse_dims
+from intarsia.cli.inputs.feeds import FeedOptions, parse_dims
+from intarsia.cli.inputs.pictures import FITS, PRESETS
 from intarsia.cli.interrupt import interruptible
 from intarsia.cli.show import errors, print_json
 from intarsia.errors import IntarsiaError, InvalidArgument
@@ -44,7 +45,7 @@ Providers = Annotated[
         "--provider",
         "--providers",
         "-p",
-        help="Execution provider; in order of priority, repeated or separated by commas.",
+        help="Execution provider, such as cpu or CUDAExecutionProvider; in order of priority, repeated or separated by commas.",
         show_default="CPU",
     ),
 ]
@@ -54,10 +55,18 @@ Inputs = Annotated[
         "--input",
         "-i",
         help="NAME=FORM. Forms: FILE.npy, FILE.npz[:KEY], a picture, @random[:LOW:HIGH], @zeros, @ones, a JSON literal. "
-        "A model with one input needs no NAME; FILE.npz alone gives every input it has an array for. Default: @random.",
+        "A model with one input needs no NAME; FILE.npz alone gives every input it has an array for. Several for one input, a "
+        "folder or a 'pattern*.jpg' are a batch. Default: @random.",
     ),
 ]
-Dims = Annotated[list[str] | None, typer.Option("--dim", "-d", help="Size of a symbolic dimension, e.g. batch=2. Default: 1.")]
+Dims = Annotated[
+    list[str] | None,
+    typer.Option("--dim", "-d", help="Size of a dimension, e.g. batch=2. Default: of inputs that are given, else a usual one."),
+]
+Shapes = Annotated[
+    list[str] | None, typer.Option("--shape", help="All sizes of an input: NAME=1x3x640x640; ? leaves one open.")
+]
+Preset = Annotated[str, typer.Option(help=f"How pictures become numbers: {', '.join(PRESETS)}. Default: as the model says.")]
 FixedDims = Annotated[
     list[str] | None,
     typer.Option(
@@ -109,11 +118,19 @@ def configure(
         logging.getLogger("intarsia").setLevel(level)
 
 
-def _numbers(text: str, option: str) -> tuple[float, ...]:
+def _numbers(text: str, option: str) -> tuple[float, ...] | None:
+    if not text:
+        return None
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise InvalidArgument(f"{option} expects numbers separated by commas; got {text!r}") from None
+
+
+def _feed_options(
+    dims: list[str] | None, shapes: list[str] | None, seed: int = 0, preset: str = "", pictures: dict[str, Any] | None = None
+) -> FeedOptions:
+    return FeedOptions(parse_dims(dims or []), seed, shapes or [], preset, pictures or {})
 
 
 @app.command("run")
@@ -122,13 +139,17 @@ def run_model(
     inputs: Inputs = None,
     provider: Providers = None,
     dim: Dims = None,
+    shape: Shapes = None,
     top: Annotated[int, typer.Option("--top", "-k", min=0, help="Show the K largest values along the last axis.")] = 0,
     labels: Annotated[Path | None, typer.Option(help="Names for --top: a text file with one a line, or a JSON list.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write outputs: FILE.npz, or a folder of .npy.")] = None,
     threads: Threads = 0,
     seed: Seed = 0,
-    mean: Annotated[str, typer.Option(help="Pictures become (pixel / 255 - mean) / std.")] = "0",
-    std: Annotated[str, typer.Option(help="See --mean; one number or one per channel.")] = "1",
+    preset: Preset = "",
+    mean: Annotated[str, typer.Option(help="Pictures become (pixel / 255 - mean) / std; one number or one per channel.")] = "",
+    std: Annotated[str, typer.Option(help="See --mean.")] = "",
+    fit: Annotated[str, typer.Option(help=f"How pictures get the input's size: {', '.join(FITS)}.")] = "",
+    bgr: Annotated[bool | None, typer.Option("--bgr/--rgb", help="Which channel of a picture is first.")] = None,
     operators: Operators = None,
     config: Config = None,
     untrusted: Annotated[
@@ -149,7 +170,8 @@ def run_model(
     `intarsia run found.onnx --untrusted --process --config untrusted.seconds=5`
     """
     entries = [*(config or []), *(["untrusted.process=1"] if process else [])]
-    feed_options = FeedOptions(parse_dims(dim or []), seed, _numbers(mean, "--mean"), _numbers(std, "--std"))
+    pictures = {"mean": _numbers(mean, "--mean"), "std": _numbers(std, "--std"), "fit": fit or None, "bgr": bgr}
+    feed_options = _feed_options(dim, shape, seed, preset, pictures)
     show = run.OutputOptions(top, labels, output)
     run.run_model(model, inputs or [], _names(provider), feed_options, threads, show, entries, untrusted=untrusted)
 
@@ -200,15 +222,21 @@ def bench_model(
     inputs: Inputs = None,
     provider: Providers = None,
     dim: Dims = None,
+    shape: Shapes = None,
     threads: Threads = 0,
     compare: Annotated[str, typer.Option(help="Other runtimes, separated by commas: onnxruntime, openvino.")] = "",
     runs: Annotated[int, typer.Option("--runs", "-n", min=1, help="Timed runs of each runtime.")] = 200,
     seconds: Annotated[float, typer.Option(min=0.1, help="Stop after about so long.")] = 30.0,
     seed: Seed = 0,
+    preset: Preset = "",
     operators: Operators = None,
     roofline: Annotated[
         bool, typer.Option("--roofline", help="Measure what this machine can do at most, and compare.")
     ] = False,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", "-c", min=0, help="Count runs a second by so many threads that call at once, too.")
+    ] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     config: Config = None,
 ) -> None:
     """Time a model, beside other runtimes where asked, in turn in one process.
@@ -220,10 +248,13 @@ def bench_model(
     `intarsia bench bert.onnx -d batch=1 -d seq=128 --compare onnxruntime,openvino`
 
     `intarsia bench bert.onnx --roofline --config session.arithmetic=bfloat16`
+
+    `intarsia bench model.onnx -t 1 -c 8 --compare onnxruntime --json`
     """
     names = [name.strip() for name in compare.split(",") if name.strip()]
-    effort = bench.Effort(runs, seconds, roofline, config or [])
-    bench.bench_model(model, inputs or [], _names(provider), FeedOptions(parse_dims(dim or []), seed), threads, names, effort)
+    effort = bench.Effort(runs, seconds, roofline, concurrency, config or [])
+    where = bench.Where(_names(provider), threads, names, as_json)
+    bench.bench_model(model, inputs or [], _feed_options(dim, shape, seed, preset), where, effort)
 
 
 BOTH = "CPUExecutionProvider,ReferenceExecutionProvider"
@@ -238,10 +269,13 @@ def compare_model(
     inputs: Inputs = None,
     provider: Pair = BOTH,
     dim: Dims = None,
+    shape: Shapes = None,
     seed: Seed = 0,
+    preset: Preset = "",
     rtol: Rtol = 1e-4,
     atol: Atol = 1e-6,
     operators: Operators = None,
+    config: Config = None,
 ) -> None:
     """Find the first node where two providers part; exit code 1 where they do.
 
@@ -251,9 +285,8 @@ def compare_model(
 
     `intarsia compare model.onnx -p OpenVINOExecutionProvider,CPUExecutionProvider --rtol 1e-3 -d batch=4`
     """
-    if not debug.compare(
-        model, inputs or [], _names([provider]), FeedOptions(parse_dims(dim or []), seed), debug.Tolerance(rtol, atol)
-    ):
+    feed_options, tolerance = _feed_options(dim, shape, seed, preset), debug.Tolerance(rtol, atol)
+    if not debug.compare(model, inputs or [], _names([provider]), feed_options, tolerance, config or []):
         raise typer.Exit(FAILED)
 
 
@@ -264,10 +297,13 @@ def reduce_model(
     inputs: Inputs = None,
     provider: Pair = BOTH,
     dim: Dims = None,
+    shape: Shapes = None,
     seed: Seed = 0,
+    preset: Preset = "",
     rtol: Rtol = 1e-4,
     atol: Atol = 1e-6,
     operators: Operators = None,
+    config: Config = None,
 ) -> None:
     """Write the smallest part of a model in which two providers part, with its inputs.
 
@@ -275,8 +311,8 @@ def reduce_model(
 
     `intarsia reduce model.onnx -o small.onnx -p OpenVINOExecutionProvider,CPUExecutionProvider`
     """
-    feed_options = FeedOptions(parse_dims(dim or []), seed)
-    debug.reduce(model, inputs or [], _names([provider]), feed_options, debug.Tolerance(rtol, atol), output)
+    feed_options = _feed_options(dim, shape, seed, preset)
+    debug.reduce(model, inputs or [], _names([provider]), feed_options, debug.Tolerance(rtol, atol), output, config or [])
 
 
 @app.command("profile")
@@ -285,9 +321,11 @@ def profile_model(
     inputs: Inputs = None,
     provider: Providers = None,
     dim: Dims = None,
+    shape: Shapes = None,
     threads: Threads = 0,
     runs: Annotated[int, typer.Option("--runs", "-n", min=1, help="Timed runs.")] = 20,
     seed: Seed = 0,
+    preset: Preset = "",
     top: Annotated[int, typer.Option("--top", "-k", min=0, help="Rows of each table; 0: all.")] = 15,
     depth: Annotated[int, typer.Option(min=0, help="Parts of the nodes' names that make a layer; 0: all but the last.")] = 0,
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome/Perfetto trace of every run.")] = None,
@@ -304,7 +342,7 @@ def profile_model(
 
     `intarsia profile bert.onnx -d batch=1 -d seq=128 --depth 3 --trace trace.json --html times.html`
     """
-    feed_options = FeedOptions(parse_dims(dim or []), seed)
+    feed_options = _feed_options(dim, shape, seed, preset)
     show = profile.Shown(runs, top, depth, trace, html, as_json, config or [])
     profile.profile_model(model, inputs or [], _names(provider), feed_options, threads, show)
 
@@ -315,6 +353,7 @@ def dump_model(
     stage: Annotated[str, typer.Option("--stage", "-s", help=f"One of: {', '.join(dump.STAGES)}.")] = "optimized",
     provider: Providers = None,
     dim: Dims = None,
+    shape: Shapes = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
     operators: Operators = None,
     config: Config = None,
@@ -329,7 +368,7 @@ def dump_model(
 
     `intarsia dump model.onnx --stage plan --dim batch=8`
     """
-    dump.dump_model(model, stage, _names(provider), FeedOptions(parse_dims(dim or [])), output, config or [])
+    dump.dump_model(model, stage, _names(provider), _feed_options(dim, shape), output, config or [])
 
 
 @app.command("convert")
@@ -363,8 +402,8 @@ def convert_model(
 
 
 def _names(given: list[str] | None) -> list[str]:
-    """Provider names that were repeated, separated by commas, or both."""
-    return [name for item in given or [] for name in item.replace(",", " ").split()]
+    """Provider names that were repeated, separated by commas, or both; `cpu` is short for CPUExecutionProvider, and so on."""
+    return [providers.full_name(name) for item in given or [] for name in item.replace(",", " ").split()]
 
 
 @app.command("providers")

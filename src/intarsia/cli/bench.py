@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from intarsia.cli.feeds import FeedOptions, build_feeds
+from intarsia.cli.inputs.feeds import FeedOptions, build_feeds
+from intarsia.cli.inputs.signature import Signature
 from intarsia.cli.run import open_session
-from intarsia.cli.show import errors, note, screen, table, working
-from intarsia.cli.timing import PEERS, Runner, Timing, intarsia_runner, interleave, largest_difference, peer_runner
+from intarsia.cli.show import errors, note, note_feeds, note_run, print_json, screen, table, working
+from intarsia.cli.timing import (
+    PEERS,
+    Runner,
+    Timing,
+    intarsia_runner,
+    interleave,
+    largest_difference,
+    peer_runner,
+    runs_a_second,
+)
 from intarsia.errors import UnknownOption, nearest
-from intarsia.graph.load import load
 from intarsia.lazy_dataclass import dataclass
-from intarsia.model.signature import NodeArg
 
 _HEAVIEST = 15
 _PROFILE_MS = 3000.0
@@ -25,42 +35,74 @@ _PROFILE_MS = 3000.0
 @dataclass(frozen=True)
 class Effort:
     """When to stop: timed runs of each runtime, seconds in all. `roofline`: compare with what the machine can do at most;
-    `config`: our session's configuration entries."""
+    `concurrency`: threads that call at once, 0 for no such measurement; `config`: our session's configuration entries."""
 
     runs: int
     seconds: float
     roofline: bool = False
+    concurrency: int = 0
     config: Sequence[str] = ()
 
 
+@dataclass(frozen=True)
+class Where:
+    """Where the model runs: our providers, threads of a run, other runtimes. `as_json`: how the result is printed."""
+
+    providers: Sequence[str]
+    threads: int
+    peers: Sequence[str] = ()
+    as_json: bool = False
+
+
 def bench_model(
-    model: Path,
-    specs: Sequence[str],
-    providers: Sequence[str],
-    feed_options: FeedOptions,
-    threads: int,
-    compare: Sequence[str],
-    effort: Effort,
+    model: Path, specs: Sequence[str], feed_options: FeedOptions, where: Where, effort: Effort
 ) -> None:
-    """Time the model and print median, 90th and 99th percentile, and the ratio to each peer.
+    """Time the model and print median, 90th and 99th percentile, throughput, and the ratio to each peer.
 
     Raises:
         IntarsiaError: the model, an option or a run; UnknownOption for a peer that is not there.
     """
-    for name in compare:
+    for name in where.peers:
         if name not in PEERS:
             raise UnknownOption(f"--compare: no runtime {name!r}; {nearest(name, PEERS)}")
-    feeds = build_feeds([NodeArg.of(value) for value in load(model).inputs], specs, feed_options).arrays
+    given = build_feeds(Signature.of_file(model), specs, feed_options)
+    note_feeds(given)
+    note_run(where.threads, where.peers)
+    feeds = given.at_once()
     with working(f"compiling {model.name}"):
-        runners = [intarsia_runner(model, feeds, threads, providers, effort.config)]
-    for name in compare:
+        runners = [intarsia_runner(model, feeds, where.threads, where.providers, effort.config)]
+    for name in where.peers:
         with working(f"creating a session in {name}"):
-            runners.append(peer_runner(name, model, feeds, threads))
+            runners.append(peer_runner(name, model, feeds, where.threads))
     with progress_bar(f"timing {model.name}") as progress:
         timings = interleave(runners, effort.runs, effort.seconds, progress)
-    report(model, runners, timings)
+    rates = [0.0] * len(runners)
+    if effort.concurrency:
+        with working(f"{effort.concurrency} threads call at once"):
+            rates = [runs_a_second(runner, effort.concurrency, effort.seconds / 10) for runner in runners]
+    rows = measured(runners, timings, rates)
+    if where.as_json:
+        sizes = {name: {"dtype": x.dtype.name, "shape": list(x.shape)} for name, x in feeds.items()}
+        told = {"model": str(model), "inputs": sizes, "threads": where.threads, "concurrency": effort.concurrency}
+        print_json(json.dumps({**told, "guessed": dict(given.guessed), "runtimes": rows}, indent=1))
+    else:
+        report(model, rows)
     if effort.roofline:
-        report_roofline(model, feeds, threads, providers, timings[0], effort.config)
+        report_roofline(model, feeds, where.threads, where.providers, timings[0], effort.config)
+
+
+def measured(runners: Sequence[Runner], timings: Sequence[Timing], rates: Sequence[float]) -> list[dict[str, Any]]:
+    """What was seen of each runtime. `difference`: of its outputs from Intarsia's, relative to the largest magnitude."""
+    reference, first = runners[0].run(), timings[0].median
+    return [
+        {
+            "runtime": runner.name, "median_ms": timing.median, "p90_ms": timing.percentile(90),
+            "p99_ms": timing.percentile(99), "ratio": timing.median / first, "runs": len(timing.samples),
+            "created_s": runner.created_s, "runs_a_second": 1e3 / timing.median, "concurrent_runs_a_second": rate or None,
+            "difference": None if runner is runners[0] else largest_difference(runner.run(), reference),
+        }
+        for runner, timing, rate in zip(runners, timings, rates, strict=True)
+    ]  # fmt: skip
 
 
 def report_roofline(
@@ -96,18 +138,28 @@ def report_roofline(
     note("at best: by its time in its fastest run; more than 100 %: data came from caches, or 8-bit products")
 
 
-def report(model: Path, runners: Sequence[Runner], timings: Sequence[Timing]) -> None:
+def report(model: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Print a row per runtime."""
-    reference = runners[0].run()
-    rows = []
-    for runner, timing in zip(runners, timings, strict=True):
-        ratio = timing.median / timings[0].median
-        difference = "" if runner is runners[0] else f"{largest_difference(runner.run(), reference):.1e}"
-        times = [f"{t:.3f}" for t in (timing.median, timing.percentile(90), timing.percentile(99))]
-        rows.append([runner.name, *times, f"{ratio:.2f}", f"{len(timing.samples)}", f"{runner.created_s:.2f}", difference])
-    columns = ["runtime", "median ms", "p90 ms", "p99 ms", "ratio", "runs", "create s", "difference"]
-    table(model.name, columns, rows, numeric=columns[1:])
-    note("ratio: median / intarsia's; difference: largest, of the output's largest magnitude")
+    columns = ["runtime", "median ms", "p90 ms", "p99 ms", "ratio", "runs", "runs/s", "create s"]
+    concurrent, compared = rows[0]["concurrent_runs_a_second"] is not None, len(rows) > 1
+    columns += ["at once runs/s"] * concurrent + ["off by"] * compared
+    cells = [
+        [
+            row["runtime"], *(f"{row[key]:.3f}" for key in ("median_ms", "p90_ms", "p99_ms")), f"{row['ratio']:.2f}",
+            f"{row['runs']}", _rate(row["runs_a_second"]), f"{row['created_s']:.2f}",
+            *([_rate(row["concurrent_runs_a_second"])] if concurrent else []),
+            *(["" if row["difference"] is None else f"{row['difference']:.1e}"] if compared else []),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    table(model.name, columns, cells, numeric=columns[1:])
+    if compared:
+        note("ratio: of its median to intarsia's; off by: the largest difference of its outputs from intarsia's, relative to")
+        note("the largest output")
+
+
+def _rate(runs: float) -> str:
+    return f"{runs:,.0f}" if runs >= 100 else f"{runs:.3g}"
 
 
 @contextlib.contextmanager

@@ -11,9 +11,10 @@ from typing import Annotated
 import typer
 
 from intarsia.cache.disk_cache import DiskCache, cache_enabled, get_cache
-from intarsia.cli.feeds import FeedOptions, build_feeds, parse_dims
+from intarsia.cli.inputs.feeds import FeedOptions, build_feeds, parse_dims
+from intarsia.cli.inputs.signature import Signature
 from intarsia.cli.run import open_session
-from intarsia.cli.show import note, print_json, screen, shown, table
+from intarsia.cli.show import note, note_feeds, print_json, screen, shown, table
 from intarsia.errors import Fail, InvalidArgument
 from intarsia.reports.cache_listing import KINDS, by_kind, warm_starts
 
@@ -83,7 +84,9 @@ def warm_cache(
     if models:
         for model in models:
             session = open_session(model, [], threads)
-            session.run(None, build_feeds(session.get_inputs(), [], FeedOptions(parse_dims(dim or []))).arrays)
+            feeds = build_feeds(Signature.of_session(session), [], FeedOptions(parse_dims(dim or [])))
+            note_feeds(feeds)
+            session.run(None, feeds.arrays)
             screen.print(f"{shown(str(model))}: sessions start from the cache", highlight=False, soft_wrap=True)
     else:
         from intarsia.cli.precompile import compile_common

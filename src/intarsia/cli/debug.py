@@ -8,11 +8,12 @@ from typing import Any
 
 from rich.markup import escape
 
-from intarsia.cli.feeds import FeedOptions, build_feeds
-from intarsia.cli.run import open_session
-from intarsia.cli.show import note, screen, working
+from intarsia.cli.inputs.feeds import FeedOptions, build_feeds
+from intarsia.cli.inputs.signature import Signature
+from intarsia.cli.run import open_session, session_options
+from intarsia.cli.show import note, note_feeds, screen, working
 from intarsia.debug import compare_providers, reduce_model
-from intarsia.debug.reduce import providers_differ
+from intarsia.debug.reduce import Fails, providers_differ
 from intarsia.errors import InvalidArgument
 from intarsia.lazy_dataclass import dataclass
 
@@ -25,30 +26,47 @@ class Tolerance:
     atol: float
 
 
-def _feed(model: Path, specs: Sequence[str], providers: Sequence[str], options: FeedOptions) -> dict[str, Any]:
+def _feed(
+    model: Path, specs: Sequence[str], providers: Sequence[str], options: FeedOptions, config: Sequence[str]
+) -> dict[str, Any]:
     if len(providers) != 2:
         given = ", ".join(providers)
         example = "CPUExecutionProvider,ReferenceExecutionProvider"
         raise InvalidArgument(f"--providers: expected two, such as {example}; got {given!r}")
-    return build_feeds(open_session(model, [providers[1]]).get_inputs(), specs, options).arrays
+    session = open_session(model, [providers[1]], config=config)
+    feeds = build_feeds(Signature.of_session(session), specs, options)
+    note_feeds(feeds)
+    return feeds.at_once()
 
 
-def compare(model: Path, specs: Sequence[str], providers: Sequence[str], options: FeedOptions, tolerance: Tolerance) -> bool:
+def compare(
+    model: Path, specs: Sequence[str], providers: Sequence[str], options: FeedOptions, tolerance: Tolerance,
+    config: Sequence[str] = (),
+) -> bool:  # fmt: skip
     """Print where the providers part; True where they agree."""
-    feed = _feed(model, specs, providers, options)
+    feed = _feed(model, specs, providers, options, config)
     with working(f"comparing {model.name}"):
-        found = compare_providers(str(model), providers, feed, rtol=tolerance.rtol, atol=tolerance.atol)
+        options_of_both = session_options(0, config)
+        found = compare_providers(
+            str(model), providers, feed, rtol=tolerance.rtol, atol=tolerance.atol, sess_options=options_of_both
+        )
     screen.print(escape(str(found)), highlight=False)
     return found.equal
 
 
+def _differ(providers: Sequence[str], tolerance: Tolerance, config: Sequence[str]) -> Fails:
+    options = session_options(0, config)
+    return providers_differ(providers, rtol=tolerance.rtol, atol=tolerance.atol, sess_options=options)
+
+
 def reduce(
-    model: Path, specs: Sequence[str], providers: Sequence[str], options: FeedOptions, tolerance: Tolerance, output: Path
-) -> None:
+    model: Path, specs: Sequence[str], providers: Sequence[str], options: FeedOptions, tolerance: Tolerance, output: Path,
+    config: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Write the smallest part of the model found in which the providers part, with its inputs."""
-    feed = _feed(model, specs, providers, options)
+    feed = _feed(model, specs, providers, options, config)
     with working(f"reducing {model.name}"):
-        found = reduce_model(str(model), feed, providers_differ(providers, rtol=tolerance.rtol, atol=tolerance.atol))
+        found = reduce_model(str(model), feed, _differ(providers, tolerance, config))
     found.save(output)
     screen.print(escape(str(found)), highlight=False)
     note(f"written to {output} and {output.with_suffix('.npz')}: intarsia compare {output} -i {output.with_suffix('.npz')} ...")

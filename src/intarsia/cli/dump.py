@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from intarsia.cli.feeds import FeedOptions, build_feeds
+from intarsia.cli.inputs.feeds import FeedOptions, build_feeds
+from intarsia.cli.inputs.signature import Signature
 from intarsia.cli.run import open_session
-from intarsia.cli.show import note, plain, working
+from intarsia.cli.show import note, note_feeds, plain, working
 from intarsia.errors import UnknownOption, nearest
 from intarsia.graph.formats.atomic_write import replace_text
 from intarsia.graph.load import load
@@ -59,7 +60,9 @@ def program_text(
     session = open_session(model, providers, from_cache=False, config=config)
     if stage == "plan":
         with working(f"running {model.name}"):
-            session.run(None, build_feeds(session.get_inputs(), [], feed_options).arrays)
+            feeds = build_feeds(Signature.of_session(session), [], feed_options)
+            note_feeds(feeds)
+            session.run(None, feeds.arrays)
     compiled = session._engine.whole_model()
     sections = []
     for part, program in zip(compiled.partition.parts, compiled.programs, strict=True):

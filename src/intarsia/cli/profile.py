@@ -8,9 +8,10 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from intarsia.cli.feeds import FeedOptions, build_feeds
+from intarsia.cli.inputs.feeds import FeedOptions, build_feeds
+from intarsia.cli.inputs.signature import Signature
 from intarsia.cli.run import open_session
-from intarsia.cli.show import note, print_json, screen, working
+from intarsia.cli.show import note, note_feeds, note_run, print_json, screen, working
 from intarsia.lazy_dataclass import dataclass
 
 
@@ -36,9 +37,11 @@ def profile_model(
         IntarsiaError: the model, an option or a run.
     """
     session = open_session(model, providers, threads, config=show.config)
-    feeds = build_feeds(session.get_inputs(), specs, feed_options)
+    feeds = build_feeds(Signature.of_session(session), specs, feed_options)
+    note_feeds(feeds)
+    note_run(threads)
     with working(f"running {model.name}"):
-        report = session.profile(feeds.arrays, show.runs)
+        report = session.profile(feeds.at_once(), show.runs)
     if show.as_json:
         print_json(json.dumps(report.to_dict(), indent=1))
     else:

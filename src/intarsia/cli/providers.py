@@ -9,6 +9,13 @@ from intarsia.reports.doctor import is_installed, obstacle
 from intarsia.reports.plugins import plugin_states
 
 
+def full_name(name: str) -> str:
+    """A provider's name for a short one, whatever its case: `cpu` for CPUExecutionProvider. Others are left as they are."""
+    known = {each.lower(): each for each in (*get_all_providers(), *KNOWN_ELSEWHERE)}
+    low = name.lower()
+    return known.get(low) or known.get(f"{low}executionprovider") or name
+
+
 def list_providers() -> None:
     """Print every installed provider with its devices or what it lacks, then those that no installed package provides, and
     packages of plugin libraries with what each library says."""

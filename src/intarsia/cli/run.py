@@ -12,8 +12,10 @@ import numpy as np
 from rich.markup import escape
 
 import intarsia
-from intarsia.cli.feeds import FeedOptions, build_feeds
-from intarsia.cli.show import compiling, describe_value, format_value, note, screen, top_scores, working
+from intarsia.cli.inputs.feeds import FeedOptions, build_feeds
+from intarsia.cli.inputs.pictures import labels_in_metadata
+from intarsia.cli.inputs.signature import Signature
+from intarsia.cli.show import compiling, describe_value, format_value, note, note_feeds, screen, top_scores, working
 from intarsia.errors import InvalidArgument
 from intarsia.graph.formats.atomic_write import not_written, replace_file, replace_files
 from intarsia.lazy_dataclass import dataclass
@@ -79,19 +81,29 @@ def run_model(
     Raises:
         IntarsiaError: the model, an option or the run.
     """
-    labels = read_labels(show.labels) if show.labels else []
     session = open_session(model, providers, threads, config=config, untrusted=untrusted, waits=False)
-    feeds = build_feeds(session.get_inputs(), specs, feed_options)
-    for name, array in feeds.arrays.items():
-        note(f"input {name}: {describe_value(array)} from {feeds.origins[name]}")
+    signature = Signature.of_session(session)
+    labels = read_labels(show.labels) if show.labels else labels_in_metadata(signature.metadata)
+    feeds = build_feeds(signature, specs, feed_options)
+    note_feeds(feeds)
     with working(f"running {model.name}"):
-        values = session.run(None, feeds.arrays)
-    outputs = dict(zip([info.name for info in session.get_outputs()], values, strict=True))
+        values = [session.run(None, feed) for feed in feeds.each_round()]
+    names = [info.name for info in session.get_outputs()]
+    outputs = {name: _joined(parts) for name, parts in zip(names, zip(*values, strict=True), strict=True)}
     for name, value in outputs.items():
         show_output(name, value, show.top, labels)
     if show.path:
         write_outputs(outputs, show.path)
         note(f"written to {show.path}")
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """The output of one run, or of several after one another along the first axis: a list where that cannot be."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    alike = all(isinstance(x, np.ndarray) and x.ndim and x.shape[1:] == np.shape(first)[1:] for x in parts)
+    return np.concatenate(parts) if alike else list(parts)
 
 
 def show_output(name: str, value: Any, top: int, labels: Sequence[str]) -> None:

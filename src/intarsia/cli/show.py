@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -15,6 +15,9 @@ from rich.table import Table
 from intarsia.options.session_options import SessionOptions
 from intarsia.printable import visible, visible_lines
 from intarsia.progress import LoadProgress
+
+if TYPE_CHECKING:
+    from intarsia.cli.inputs.feeds import Feeds
 
 
 class _Terminal(Console):
@@ -80,6 +83,32 @@ def note(message: str) -> None:
     errors.print(f"[dim]{escape(message)}[/]", highlight=False, soft_wrap=True)
 
 
+def note_feeds(feeds: Feeds) -> None:
+    """Each input's type, sizes and origin, and a warning for what was guessed or not used."""
+    for name, array in feeds.arrays.items():
+        note(f"input {name}: {describe_value(array)} from {feeds.origins[name]}")
+    if feeds.rounds > 1:
+        note(f"{feeds.rounds} runs")
+    for text in feeds.notes:
+        errors.print(f"[yellow]warning:[/] {escape(text)}", highlight=False, soft_wrap=True)
+
+
+def note_run(threads: int, peers: Sequence[str] = ()) -> None:
+    """What a time depends on: threads, versions, the machine."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    import intarsia
+    from intarsia.machine.resources import available_cores
+    from intarsia.reports.doctor import cpu_name
+
+    found = [f"intarsia {intarsia.__version__}"]
+    for peer in peers:
+        with contextlib.suppress(PackageNotFoundError):
+            found.append(f"{peer} {version(peer)}")
+    count = threads or available_cores()
+    note(f"{', '.join(found)}; {count} thread{'s' * (count != 1)}; {cpu_name()}")
+
+
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[str] = ()) -> None:
     """A table; columns in `numeric` are aligned to the right. A title that begins with a line's end has an empty line
     before it."""
@@ -88,7 +117,8 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], num
     title = title.removeprefix("\n")
     grid = Table(title=shown(title) or None, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
-        grid.add_column(shown(column), justify="right" if column in numeric else "left", overflow="fold")
+        number = column in numeric
+        grid.add_column(shown(column), justify="right" if number else "left", overflow="fold", no_wrap=number)
     for row in rows:
         grid.add_row(*map(shown, row))
     screen.print(grid, soft_wrap=False)

@@ -7,6 +7,7 @@ that agree and an output that does not.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -102,17 +103,16 @@ def _at(name: str, left: np.ndarray, right: np.ndarray, apart: np.ndarray, scale
     return Difference(name, worst, worst / scale if scale else np.inf, place, left[index], right[index])
 
 
-def session_on(providers: Providers, model: Any) -> InferenceSession:
+def session_on(providers: Providers, model: Any, sess_options: SessionOptions | None = None) -> InferenceSession:
     """A session whose runs are all of one tier, that of kernels compiled for the model."""
-    options = SessionOptions()
+    options = copy.deepcopy(sess_options) if sess_options is not None else SessionOptions()
     options.add_session_config_entry(background_compile.KEY, "0")
     return InferenceSession(model, options, [providers] if isinstance(providers, str) else list(providers))
 
 
 class _Search:
-    def __init__(self, model: Any, sides: Sequence[Providers], feed: Mapping[str, Any], rtol: float, atol: float) -> None:
-        self.feed, self.rtol, self.atol = feed, rtol, atol
-        self.sessions = [session_on(s, model) for s in sides]
+    def __init__(self, sessions: Sequence[InferenceSession], feed: Mapping[str, Any], rtol: float, atol: float) -> None:
+        self.feed, self.rtol, self.atol, self.sessions = feed, rtol, atol, sessions
         self.graph = self.sessions[0]._engine.graph()
         self.values = tappable(self.graph)
         self.order = {name: i for i, name in enumerate(self.values)}
@@ -156,8 +156,9 @@ def _label(providers: Providers) -> str:
 
 
 def compare_providers(
-    model: Any, providers: Sequence[Providers], feed: Mapping[str, Any], *, rtol: float = 1e-4, atol: float = 1e-6
-) -> Comparison:
+    model: Any, providers: Sequence[Providers], feed: Mapping[str, Any], *, rtol: float = 1e-4, atol: float = 1e-6,
+    sess_options: SessionOptions | None = None,
+) -> Comparison:  # fmt: skip
     """Run `model` on two providers (names, or lists as a session takes them) and find the first node where they part.
 
     Args:
@@ -165,6 +166,7 @@ def compare_providers(
         providers: two of them; the second is taken to be right.
         feed: inputs as `run` takes them.
         rtol, atol: values differ where |a - b| is more than atol + rtol * the tensor's largest magnitude.
+        sess_options: of both sessions.
 
     Raises:
         InvalidArgument: not two providers.
@@ -172,7 +174,7 @@ def compare_providers(
     """
     if isinstance(providers, str) or len(providers) != 2:
         raise InvalidArgument(f"compare_providers: expected two providers, got {providers!r}")
-    search = _Search(model, providers, feed, rtol, atol)
+    search = _Search([session_on(each, model, sess_options) for each in providers], feed, rtol, atol)
     labels = _label(providers[0]), _label(providers[1])
     outputs = search.outputs()
     computed = [d for d in outputs if d.value in search.order]

@@ -20,6 +20,7 @@ from intarsia.graph.formats.atomic_write import replace_files
 from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.graph.save import to_model_bytes
 from intarsia.lazy_dataclass import dataclass
+from intarsia.options.session_options import SessionOptions
 from intarsia.reports.taps import tappable
 from intarsia.session.inference_session import InferenceSession
 
@@ -49,16 +50,18 @@ class Reduced:
         return f"{self.nodes} of {self.of} nodes; inputs: {inputs or 'none'}"
 
 
-def providers_differ(providers: Sequence[Any], *, rtol: float = 1e-4, atol: float = 1e-6) -> Fails:
+def providers_differ(
+    providers: Sequence[Any], *, rtol: float = 1e-4, atol: float = 1e-6, sess_options: SessionOptions | None = None
+) -> Fails:
     """A test for `reduce_model`: whether two providers part on a model, or the first cannot run what the second can."""
 
     def fails(model: bytes, feed: Feed) -> bool:
         try:
-            right = session_on(providers[1], model).run(None, feed)
+            right = session_on(providers[1], model, sess_options).run(None, feed)
         except IntarsiaError:
             return False
         try:
-            left = session_on(providers[0], model).run(None, feed)
+            left = session_on(providers[0], model, sess_options).run(None, feed)
         except IntarsiaError:
             return True
         return any(difference("", a, b, rtol, atol) is not None for a, b in zip(left, right, strict=True))

@@ -237,7 +237,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _cpu(problems: list[Problem]) -> dict[str, Any]:
-    found: dict[str, Any] = {"machine": platform.machine(), "name": _cpu_name()}
+    found: dict[str, Any] = {"machine": platform.machine(), "name": cpu_name()}
     try:
         from intarsia.codegen.llvm.target import Target
 
@@ -270,7 +270,8 @@ def _tiles(target: Target, problems: list[Problem]) -> str:
     return f"not used: {why}"
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """What the CPU is called; "unknown" where the system does not say."""
     try:
         text = Path("/proc/cpuinfo").read_text(errors="replace")
     except OSError:
