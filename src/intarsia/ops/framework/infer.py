@@ -234,7 +234,7 @@ def _outputs_of(result: Inference, node: Node, record: OpRecord, registry: Regis
         if kind is None:
             if name and missing is None:
                 missing = name
-        elif kind.__class__ is TensorType and kind.shape is None:  # type: ignore[attr-defined]
+        elif kind.__class__ is TensorType and kind.shape is None:
             ranked = False
     if record.host or missing is not None or not ranked:  # else when it is traced
         _check(record, node, inputs)
