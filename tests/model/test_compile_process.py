@@ -21,6 +21,7 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 
 import intarsia as ort
 from intarsia.cache.disk_cache import get_cache
+from intarsia.ep.node_program import NodeProgram
 from intarsia.model import compile_process
 from intarsia.model.background_compile import Underway
 from intarsia.model.compile_process import CompileQueue
@@ -257,6 +258,9 @@ def test_the_first_tier_alone(held: threading.Event) -> None:
     np.testing.assert_allclose(session.run(None, {"x": X})[0], -np.exp(X), rtol=1e-6)
     assert not begun
     assert not any(entry.key.startswith("start-") for entry in get_cache().entries())
+    assert session_of(session__compile_in_background="0").is_compiled
+    again = session_of(session__first_tier_only="1")  # whatever the cache has now
+    assert isinstance(again._engine.settled_model().programs[0], NodeProgram)
 
 
 def test_the_first_tier_alone_is_the_cpus() -> None:

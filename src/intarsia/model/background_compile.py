@@ -108,7 +108,8 @@ class Underway:
         ready: Callable[[Underway, Runnable], None],
     ) -> None:
         self.inputs, self.outputs = standin.inputs, standin.outputs
-        self._standin, self._report, self._wanted, self._ready = standin, report, wanted, ready
+        self._standin: CompiledModel | None = standin
+        self._report, self._wanted, self._ready = report, wanted, ready
         self._compilation: Compilation | None = compilation
         self._lock = fork_safety.lock()
         self._pid = 0
@@ -147,7 +148,7 @@ class Underway:
             with progress.reported(self._report, self._check):
                 made = self._result(compilation)
                 progress.step(progress.READY)
-            self._made = made
+            self._made, self._standin = made, None
             self._ready(self, made)
         except BaseException as failure:  # noqa: BLE001 # raised by the next run
             self._failure = failure
@@ -217,11 +218,12 @@ class Underway:
         if self._pid != os.getpid():
             with suppress(Fail):  # runs stay on what is there
                 self._anew_where_forked()
-        if not self._over.is_set():
+        standin = self._standin
+        if standin is not None and not self._over.is_set():
             self._running.set()
             left = run.trips_left if run is not None else 0
             try:
-                return work(self._standin, _Race(run, self._over))
+                return work(standin, _Race(run, self._over))
             except (_OvertakenError, OutOfMemory):  # the compiled model may need less
                 if run is not None and run.trips is not None and run.flag is not None:
                     run.flag[1] = left

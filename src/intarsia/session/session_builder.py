@@ -307,6 +307,7 @@ class SessionBuilder:
         changed = options.initializers or options.external_files or self.operators is not None
         keeps = type(instances[0]).save is not ExecutionProvider.save and all(p.device.host for p in instances)
         ahead = options.config("ep.context_enable") == "1" or options.config("session.disable_model_compile") == "1"
+        ahead = ahead or options.config(background_compile.FIRST_ONLY) == "1"
         if not keeps or self.source.graph_read is not None or watched or changed or ahead:
             return None
         signed, tier_keys = self.source.signed, background_compile.KEYS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from intarsia.model.tiers import Tiers, draws_numbers, tiers_of
 from intarsia.ops import registry
 from intarsia.providers.cpu import CPUExecutionProvider
 from intarsia.providers.registry import CPU
+from intarsia.runtime.read_ahead import KEY as READ_AHEAD
 
 if TYPE_CHECKING:
     from intarsia.graph.model import Graph
@@ -104,7 +106,9 @@ def _found(
     """What a process left in the cache; None where it could not, or something has changed since the session was made."""
     if not entry.is_of_the_same() or tuple(entry.states(files)) != tuple(states):
         return None
-    found = entry.find(maker.providers[0], maker.context)
+    # Its weights are fetched by the first run, when those of the first tier are gone: never are both in memory.
+    context = replace(maker.context, config={**maker.context.config, READ_AHEAD: "0"})
+    found = entry.find(maker.providers[0], context)
     if found is None:
         if not files:  # weights of their own are not kept as long as they are new
             entry.note_unkept()

@@ -17,7 +17,7 @@ pytest.importorskip("llvmlite", reason="its kernels are compiled with llvmlite")
 import intarsia as ort
 from intarsia.codegen.llvm.target import Target
 from intarsia.ep.node_program import NodeProgram
-from intarsia.graph.model import Node
+from intarsia.graph.model import Constant, Node
 from intarsia.providers.cpu.first_tier import kernel_image, kernel_set, kernel_specs, program
 from intarsia.providers.cpu.first_tier.kernel_calls import KernelCalls
 from intarsia.providers.cpu.first_tier.program import FirstTierProvider
@@ -376,3 +376,25 @@ def test_numpys_warnings_are_nobodys() -> None:
         y, z = session.run(None, {"x": x})
     assert np.isinf(y).any()
     assert np.isnan(z).any()
+
+
+def test_no_second_copy_of_packed_filters_stays_in_memory() -> None:
+    text = "g (float[n, c, h, w] x) => (float y, float z, float u) { y = Conv(x, a)  z = Conv(x, b)  u = Add(b, one) }"
+    model = model_of(text, a=drawn(4, 3, 1, 1), b=drawn(4, 3, 1, 1, seed=2), one=np.ones(1, np.float32))
+    compare(model, x=drawn(1, 3, 5, 5))
+    session = session_of(model)
+    (made,) = session._engine.model.programs
+    assert isinstance(made, NodeProgram)
+    assert {name for name, value in made._constants.items() if isinstance(value, Constant)} == {"a"}
+
+
+def test_errors_name_the_cpus_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(node: Node, operands: object) -> None:
+        raise ValueError("no such number")
+
+    monkeypatch.setattr(program, "evaluate", breaks)
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.first_tier_only", "1")
+    session = ort.InferenceSession(model_of("g (float[n] x) => (float[n] y) { y = CumSum(x, a) }", a=np.array(0)), options)
+    with pytest.raises(ort.EPFail, match=r"CPUExecutionProvider could not run node 'y' .*no such number"):
+        session.run(None, {"x": drawn(2)})

@@ -45,6 +45,7 @@ def conv(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) ->
     bias = _bias(node, constants, filters)
     if bias is None:
         return None
+    calls.packed.add(node.inputs[1])
     of = _Convolution(calls, (filters, depth), group, window, bias)
     name = f"depthwise {window.kernel} {window.strides}"
     if name in calls and depth == 1 and filters == group and not window.is_dilated:

@@ -26,11 +26,13 @@ class KernelCalls:
     Attributes:
         target: the CPU that they were made for.
         threads: how many run a call.
+        packed: constants that functions made so far have packed, and read no more.
     """
 
     def __init__(self, addresses: dict[str, int], pool: Pool, target: Target) -> None:
         self.addresses, self.pool, self.target = addresses, pool, target
         self.threads = pool.num_threads
+        self.packed: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self.addresses

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.ep.node_program import NodeFunction, NodeProgram
 from intarsia.ep.program import Program
 from intarsia.ep.provider import CompileContext
-from intarsia.graph.model import Graph, Node
+from intarsia.graph.formats.mapped_arrays import release_pages
+from intarsia.graph.model import Constant, Graph, Node
 from intarsia.providers.cpu.first_tier import (
     convolution,
     elementwise,
@@ -56,9 +58,41 @@ class FirstTierProvider(ReferenceExecutionProvider):
         if addresses is None:
             return super().compile(graph, context)
         calls = KernelCalls(addresses, get_pool(threads, PoolSettings.of(context.config, threads)), Target.host())
-        constants = {name: constant.numpy() for name, constant in graph.constants.items()}
-        functions = [_function(node, constants, calls) for node in graph.nodes]
+        functions = list(_functions(graph, calls))
+        constants = {n: c if n in calls.packed else c.numpy() for n, c in graph.constants.items()}
         return NodeProgram(graph, functions, constants, self.name)
+
+
+class _Constants(Mapping[str, np.ndarray]):
+    """The arrays of a graph's constants; each is computed, or read, when it is asked for."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._constants = graph.constants
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._constants[name].numpy()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._constants)
+
+    def __len__(self) -> int:
+        return len(self._constants)
+
+
+def _functions(graph: Graph, calls: KernelCalls) -> Iterator[NodeFunction]:
+    """One for each node. Of weights that one node has packed, and nobody else reads, no second copy stays in memory."""
+    constants = _Constants(graph)
+    read = Counter(name for node in graph.nodes for name in node.used_names())
+    read.update(graph.output_names())
+    for node in graph.nodes:
+        before = set(calls.packed)
+        yield _function(node, constants, calls)
+        for name in calls.packed - before:
+            if read[name] > 1:
+                calls.packed.discard(name)
+            else:
+                release_pages(constants[name])
+                graph.constants[name].forget()
 
 
 def _function(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> NodeFunction:
@@ -73,6 +107,8 @@ def _function(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCall
                 found = fast(operands)
         except MemoryError:
             found = None  # the reference says which node
-        return found if found is not None else evaluate(node, operands)
+        if found is not None:
+            return found
+        return evaluate(node, [x.numpy() if isinstance(x, Constant) else x for x in operands])
 
     return function
