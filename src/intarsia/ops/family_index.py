@@ -29,8 +29,8 @@ _OPERATORS = {
         "BlackmanWindow DFT HammingWindow HannWindow MelWeightMatrix STFT"
     ),
     "contrib.attention": (
-        "com.microsoft::Attention com.microsoft::DecoderMaskedSelfAttention com.microsoft::GroupQueryAttention "
-        "com.microsoft::MultiHeadAttention com.microsoft::RotaryEmbedding"
+        "com.microsoft::Attention com.microsoft::DecoderMaskedSelfAttention com.microsoft::MultiHeadAttention "
+        "com.microsoft::RotaryEmbedding"
     ),
     "contrib.attn_lstm": (
         "com.microsoft::AttnLSTM"
@@ -55,11 +55,17 @@ _OPERATORS = {
     "contrib.greedy_search": (
         "com.microsoft::GreedySearch com.microsoft::Sampling"
     ),
+    "contrib.grouped_query_attention": (
+        "com.microsoft::GroupQueryAttention"
+    ),
     "contrib.moe": (
         "com.microsoft::MoE com.microsoft::QMoE"
     ),
     "contrib.moe_router": (
         "com.microsoft::MoEGroupRouter"
+    ),
+    "contrib.ngram_hashes": (
+        "com.microsoft::NGramHashMapping com.microsoft::VarlenNGramHashMapping"
     ),
     "contrib.packed_attention": (
         "com.microsoft::DecoderMaskedMultiHeadAttention com.microsoft::LongformerAttention com.microsoft::PackedAttention "
@@ -85,8 +91,7 @@ _OPERATORS = {
         "com.microsoft::QLinearWhere com.microsoft::ReduceSumInteger"
     ),
     "contrib.ragged_sequences": (
-        "com.microsoft::GatedDeltaNet com.microsoft::NGramHashMapping com.microsoft::VarlenCausalConvWithState "
-        "com.microsoft::VarlenNGramHashMapping"
+        "com.microsoft::GatedDeltaNet com.microsoft::VarlenCausalConvWithState"
     ),
     "contrib.tensors": (
         "com.microsoft::CDist com.microsoft::ComplexMul com.microsoft::ComplexMulConj com.microsoft::CropAndResize "

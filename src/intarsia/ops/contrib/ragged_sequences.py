@@ -1,16 +1,15 @@
-"""com.microsoft: operators over sequences of tokens of different lengths, one behind the other: gated delta networks, causal
-convolutions and hashes of n-grams, each with what a later call has to know of this one."""
+"""com.microsoft: operators over sequences of tokens of different lengths, one behind the other: gated delta networks and causal
+convolutions, each with what a later call has to know of this one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, floordiv, product
+from intarsia.graph.dims import Dim, floordiv
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
@@ -26,7 +25,7 @@ _REASON = "where a sequence of the pack begins is data"
 _MOST_CAPTURED = 8
 
 
-def _spans(bounds: Array, tokens: int) -> list[slice]:
+def spans_of(bounds: Array, tokens: int) -> list[slice]:
     """The rows of every sequence, by the sums of the lengths before them."""
     ends = bounds.reshape(-1).tolist()
     if not ends or ends[0] != 0 or ends[-1] != tokens or any(a > b for a, b in pairwise(ends)):
@@ -37,7 +36,7 @@ def _spans(bounds: Array, tokens: int) -> list[slice]:
 
 
 @dataclass(frozen=True)
-class _Capture:
+class Capture:
     """How many of a sequence's first steps are asked for."""
 
     capacity: int
@@ -163,9 +162,9 @@ def gated_delta_net(
         if initial_state is None:
             raise k.DefinitionError("GatedDeltaNet needs cu_seqlens or initial_state to know how many sequences there are")
         batch = len(initial_state)
-        spans = _spans(np.arange(batch + 1) * (tokens // max(batch, 1)), tokens)
+        spans = spans_of(np.arange(batch + 1) * (tokens // max(batch, 1)), tokens)
     else:
-        spans = _spans(cu_seqlens, tokens)
+        spans = spans_of(cu_seqlens, tokens)
     gated, delta = update_rule.startswith("gated"), update_rule.endswith("delta")
     if gated and decay is None or delta and beta is None:
         raise k.DefinitionError(f"update_rule {update_rule} needs decay: {gated}, beta: {delta}; the inputs given do not fit")
@@ -177,7 +176,7 @@ def gated_delta_net(
         raise k.DefinitionError(f"beta_activation is {beta_activation!r}; expected none or sigmoid")
     flag, capacity = captured.state_update_active, attributes.state_update_capacity
     active = flag is None or bool(flag.reshape(-1)[0])
-    capture = _Capture(capacity, captured.capture_count)
+    capture = Capture(capacity, captured.capture_count)
     out = np.empty((tokens, heads, size), np.float32)
     states = np.zeros((len(spans), heads, size, depth), np.float32) if initial_state is None else initial_state.astype("f4")
     width = 1 if gates is None else gates.shape[2]
@@ -266,9 +265,9 @@ def varlen_causal_conv_with_state(
         raise k.DefinitionError("VarlenCausalConvWithState takes no kernel_delta and previous_mask here")
     if activation not in ("none", "silu", "swish"):
         raise k.DefinitionError(f"activation is {activation!r}; expected none, silu or swish")
-    taps, capture = weight.shape[-1], _Capture(capacity, capture_count)
+    taps, capture = weight.shape[-1], Capture(capacity, capture_count)
     kept = (taps - 1) * dilation
-    spans = _spans(operands.cumulative_sequence_length, len(input))
+    spans = spans_of(operands.cumulative_sequence_length, len(input))
     if initial_state.shape != (len(spans), input.shape[1], kept):
         raise k.DefinitionError(f"initial_state is {list(initial_state.shape)}; expected {[len(spans), input.shape[1], kept]}")
     wide, out, state = weight[:, 0].astype(np.float32), np.empty_like(input), np.empty_like(initial_state)
@@ -285,181 +284,3 @@ def varlen_causal_conv_with_state(
         count = capture.of(b, steps)
         update[b, :count] = input[span][:count]
     return out, state, update
-
-
-# --- hashes of n-grams ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Hashes:
-    """What makes hashes of the n-grams, n from 2 to `longest`, that end at a token: n products joined by xor, then their
-    remainder by every head's number of entries."""
-
-    longest: int
-    heads: int
-    factors: Array
-    entries: Array
-    offsets: Array | None
-    pad: int
-    end: int | None
-    resets: bool
-
-    def __post_init__(self) -> None:
-        if self.longest < 2 or self.heads < 1:
-            raise k.DefinitionError(
-                f"max_ngram_size is {self.longest}, n_head_per_ngram {self.heads}; expected at least 2 and 1"
-            )
-        wanted = (self.longest - 1) * self.heads
-        if self.entries.size != wanted or self.factors.size < self.longest:
-            raise k.DefinitionError(
-                f"there are {self.entries.size} vocab_sizes and {self.factors.size} multipliers; expected {wanted} and "
-                f"{self.longest} at least"
-            )
-        if (self.entries <= 0).any():
-            raise k.DefinitionError("vocab_sizes has numbers that are not above 0")
-
-    @property
-    def missing(self) -> int:
-        """What stands for a token before the first."""
-        return self.pad if self.end is None else self.end
-
-    def of(self, whole: Array, segments: Array | None) -> Array:
-        """Hashes [steps, heads of all n] of the tokens behind the first `longest` - 1; `segments` of all tokens."""
-        before, kind = self.longest - 1, whole.dtype
-        place = np.arange(before, len(whole))
-        begin = np.zeros(len(whole), np.int64)  # the first token that each may look back to
-        if self.resets and self.end is not None:
-            begin[1:] = np.where(whole[:-1] == self.end, np.arange(1, len(whole)), 0)
-        if segments is not None:
-            begin[1:] = np.maximum(begin[1:], np.where(segments[1:] != segments[:-1], np.arange(1, len(whole)), 0))
-        begin = np.maximum.accumulate(begin)[before:]
-        mixed = whole[place] * self.factors[0]
-        found = []
-        for n in range(1, self.longest):
-            token = np.where(place - n >= begin, whole[place - n], np.array(self.missing, kind))
-            mixed = mixed ^ (token * self.factors[n])
-            found.append(mixed[:, None] % self.entries[(n - 1) * self.heads : n * self.heads])
-        out = np.concatenate(found, 1)
-        return out if self.offsets is None else out + self.offsets
-
-
-@dataclass(frozen=True)
-class HashTables(ParameterGroup):
-    """Factors of the tokens, and the number of entries of each head."""
-
-    multipliers: Array
-    vocab_sizes: Array
-
-
-@dataclass(frozen=True)
-class HashContext(ParameterGroup):
-    """Tokens of earlier calls, what is added to each head's hashes, the token that ends a text, and each token's segment."""
-
-    past_ids: Array | None = None
-    head_offsets: Array | None = None
-    eos_token_id: Array | None = None
-    segment_ids: Array | None = None
-
-
-@dataclass(frozen=True)
-class HashAttributes(ParameterGroup):
-    """Sizes of the n-grams, hashes of each, and what stands before the first token."""
-
-    max_ngram_size: int
-    n_head_per_ngram: int
-    pad_id: int
-    reset_on_eos: int = 0
-
-
-@dataclass(frozen=True)
-class PackedHashAttributes(HashAttributes):
-    """Those of hashes, and how many first steps of each sequence are handed on."""
-
-    state_update_capacity: int = 0
-
-
-def _hashed(x: Array, tables: HashTables, context: HashContext, attributes: HashAttributes) -> _Hashes:
-    factors, entries = (a.reshape(-1).astype(x.dtype) for a in (tables.multipliers, tables.vocab_sizes))
-    offsets, end = context.head_offsets, context.eos_token_id
-    added, last = None if offsets is None else offsets.reshape(-1), None if end is None else int(end.reshape(-1)[0])
-    return _Hashes(
-        attributes.max_ngram_size, attributes.n_head_per_ngram, factors, entries, added, attributes.pad_id, last,
-        bool(attributes.reset_on_eos),
-    )  # fmt: skip
-
-
-def _hash_types(
-    input_ids: TensorType, *rest: TensorType | None, max_ngram_size: int, n_head_per_ngram: int, **_: object
-) -> tuple[TensorType, TensorType]:
-    shape, before = input_ids.shape, max_ngram_size - 1
-    if shape is None:
-        return input_ids, input_ids
-    return TensorType(input_ids.dtype, (*shape, before * n_head_per_ngram)), TensorType(input_ids.dtype, (shape[0], before))
-
-
-@host_op("NGramHashMapping", 1, domain=DOMAIN, infer=_hash_types, reason="its integers wrap around")
-@np.errstate(over="ignore")
-def ngram_hash_mapping(
-    input_ids: Array, tables: HashTables, context: HashContext, *, attributes: HashAttributes
-) -> tuple[Array, Array]:
-    """Hashes [batch, steps, heads] of the n-grams that end at each token of input_ids [batch, steps], and the last tokens."""
-    hashes, segment_ids = _hashed(input_ids, tables, context, attributes), context.segment_ids
-    whole = np.concatenate([_past(context.past_ids, len(input_ids), hashes, input_ids), input_ids], 1)
-    before = attributes.max_ngram_size - 1
-    found = []
-    for row, tokens in enumerate(whole):
-        segments = None
-        if segment_ids is not None:  # those of earlier calls are not known: they belong to the first one's
-            segments = np.concatenate([np.repeat(segment_ids[row, :1], before), segment_ids[row]])
-        found.append(hashes.of(tokens, segments))
-    shape = (*input_ids.shape, before * attributes.n_head_per_ngram)
-    return np.array(found, input_ids.dtype).reshape(shape), whole[:, whole.shape[1] - before :]
-
-
-def _past(past: Array | None, batch: int, hashes: _Hashes, like: Array) -> Array:
-    shape = (batch, hashes.longest - 1)
-    if past is None:
-        return np.full(shape, hashes.missing, like.dtype)
-    if past.shape != shape:
-        raise k.DefinitionError(f"past_ids is {list(past.shape)}; expected {list(shape)}")
-    return past
-
-
-def _packed_hash_types(
-    input_ids: TensorType, multipliers: TensorType, vocab_sizes: TensorType, cumulative_sequence_length: TensorType,
-    *rest: object, attributes: PackedHashAttributes,
-) -> tuple[TensorType, ...]:  # fmt: skip
-    bounds, before, kind = cumulative_sequence_length.shape, attributes.max_ngram_size - 1, input_ids.dtype
-    batch = None if bounds is None else bounds[0] - 1
-    hashes = None if input_ids.shape is None else (product(input_ids.shape), before * attributes.n_head_per_ngram)
-    each: Sequence[Any] = ((batch, before), (batch, before), (batch, attributes.state_update_capacity, before))
-    kinds = (kind, DType.INT32, kind)
-    return TensorType(kind, hashes), *(TensorType(t, None if batch is None else s) for t, s in zip(kinds, each, strict=True))
-
-
-@host_op("VarlenNGramHashMapping", 1, domain=DOMAIN, infer=_packed_hash_types, reason=_REASON)
-@np.errstate(over="ignore")
-def varlen_ngram_hash_mapping(
-    input_ids: Array, tables: HashTables, cumulative_sequence_length: Array, context: HashContext,
-    past_segment_ids: Array | None = None, capture_count: Array | None = None, *, attributes: PackedHashAttributes,
-) -> tuple[Array, ...]:  # fmt: skip
-    """NGramHashMapping of every sequence in input_ids [tokens]."""
-    hashes, segment_ids = _hashed(input_ids, tables, context, attributes), context.segment_ids
-    spans, before = _spans(cumulative_sequence_length, len(input_ids)), attributes.max_ngram_size - 1
-    capacity, pasts = attributes.state_update_capacity, _past(context.past_ids, len(spans), hashes, input_ids)
-    capture = _Capture(capacity, capture_count)
-    out = np.empty((len(input_ids), before * attributes.n_head_per_ngram), input_ids.dtype)
-    present, present_segments = np.empty_like(pasts), np.zeros(pasts.shape, np.int32)
-    update = np.full((len(spans), capacity, before), attributes.pad_id, input_ids.dtype)
-    for b, span in enumerate(spans):
-        whole, steps = np.concatenate([pasts[b], input_ids[span]]), span.stop - span.start
-        segments = None
-        if segment_ids is not None:
-            own = segment_ids[span]
-            earlier = np.repeat(own[:1], before) if past_segment_ids is None else past_segment_ids[b]
-            segments = np.concatenate([earlier, own])
-            present_segments[b] = segments[steps:]
-        out[span], present[b] = hashes.of(whole, segments), whole[steps:]
-        for i in range(capture.of(b, steps)):
-            update[b, i] = whole[i + 1 : i + 1 + before]
-    return out, present, present_segments, update

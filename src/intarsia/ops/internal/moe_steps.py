@@ -16,7 +16,7 @@ from intarsia.graph.dims import product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.ops.contrib.moe import Activation, Layer, Storage, of_expert
+from intarsia.ops.contrib.expert_mixture import Activation, Layer, Storage, of_expert
 from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import host_op, op
 from intarsia.primitives import lang as k

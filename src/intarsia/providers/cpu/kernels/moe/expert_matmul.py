@@ -11,7 +11,7 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, numbers_of
 from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
-from intarsia.ops.contrib.moe import FLOAT4
+from intarsia.ops.contrib.expert_mixture import FLOAT4
 from intarsia.ops.framework.infer import Inference
 from intarsia.plan.step import ALWAYS, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
