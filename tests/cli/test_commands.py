@@ -125,6 +125,94 @@ def test_run_on_several_pictures(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"image: float32 [{len(labels)}, 1, 8, 8] from" in shown.err
 
 
+class TestCompareWithAnother:
+    @pytest.fixture
+    def model(self, tmp_path: Path) -> Path:
+        """The digits with other weights."""
+        model = onnx.load(MODEL)
+        for weight in [t for t in model.graph.initializer if t.data_type == TensorProto.FLOAT and len(t.dims) > 1]:
+            weight.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(weight), weight.name))
+        onnx.save(model, tmp_path / "other.onnx")
+        return tmp_path / "other.onnx"
+
+    def test_models(self, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["compare", MODEL, MODEL]) == 0
+        assert "agree in 1 outputs" in capsys.readouterr().out
+        assert main(["compare", str(model), MODEL]) == 1
+        assert re.search(r"part:\n  output 'probabilities' differs by", capsys.readouterr().out)
+        assert main(["compare", str(model), MODEL, "--atol", "2"]) == 0
+
+    @pytest.mark.parametrize("saved", ["out.npz", "folder"])
+    def test_saved_outputs(self, saved: str, tmp_path: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["run", MODEL, "-o", str(tmp_path / saved)]) == 0
+        assert main(["compare", MODEL, str(tmp_path / saved)]) == 0
+        assert main(["compare", str(model), str(tmp_path / saved)]) == 1
+        capsys.readouterr()
+
+    def test_test_data_of_onnx(self, tmp_path: Path) -> None:
+        assert main(["run", MODEL, "-o", str(tmp_path / "out.npz")]) == 0
+        with np.load(tmp_path / "out.npz") as archive:
+            onnx.save_tensor(onnx.numpy_helper.from_array(archive["probabilities"]), tmp_path / "output_0.pb")
+        assert main(["compare", MODEL, str(tmp_path)]) == 0
+
+    def test_what_is_not_there(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        np.savez(tmp_path / "a.npz", other=np.ones(1))
+        (tmp_path / "output_0.pb").write_bytes(b"no tensor")
+        for given, message in (("a.npz", "has no array for an output of the model: probabilities"), ("b.npz", "does not exist"),
+                               ("", "is no TensorProto"), ("c.onnx", "does not exist")):  # fmt: skip
+            assert main(["compare", MODEL, str(tmp_path / given)]) in (1, 2)
+            assert message in capsys.readouterr().err
+
+
+class TestExec:
+    PROGRAM = """
+import sys
+import numpy as np
+import onnxruntime
+session = onnxruntime.InferenceSession(sys.argv[1])
+results = session.run(None, {"image": np.zeros((1, 1, 8, 8), np.float32)})
+print(type(session).__module__.partition(".")[0], len(results), sys.argv[2:])
+sys.exit(5)
+"""
+
+    def run(self, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "intarsia", "exec", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+    @pytest.mark.parametrize("how", [["program.py"], ["-m", "program"]])
+    def test_a_program_of_onnxruntime(self, how: list[str], tmp_path: Path) -> None:
+        (tmp_path / "program.py").write_text(self.PROGRAM)
+        done = self.run(*how, MODEL, "--help", "-x", folder=tmp_path)
+        assert done.stdout.strip() == "intarsia 1 ['--help', '-x']", done.stderr
+        assert done.returncode == 5
+
+    def test_errors_of_the_program_are_its_own(self, tmp_path: Path) -> None:
+        (tmp_path / "program.py").write_text("raise LookupError('mine')")
+        done = self.run("program.py", folder=tmp_path)
+        assert "LookupError: mine" in done.stderr
+        assert done.returncode == 1
+
+    @pytest.mark.parametrize(
+        ("arguments", "message", "code"),
+        [(["none.py"], "the program 'none.py' does not exist", 1), (["-m"], "expects the name of a module", 2),
+         (["-x"], "expects a Python file, or -m MODULE; got '-x'", 2)],
+    )  # fmt: skip
+    def test_wrong_calls(self, arguments: list[str], message: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["exec", *arguments]) == code
+        assert message in capsys.readouterr().err
+
+
+def test_help_shows_what_options_take(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    for command in ("bench", "run", "exec"):
+        assert main([command, "--help"]) == 0
+        text = capsys.readouterr().out
+        assert "bool" not in text
+    assert main(["bench", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(word in text for word in ("NAME=SIZE", "KEY=VALUE", "NAME=FORM"))
+
+
 @pytest.mark.parametrize("name", ["cpu", "CPU", "cpuexecutionprovider"])
 def test_short_names_of_providers(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", MODEL, "--json", "-p", name]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import sys
@@ -13,7 +14,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from intarsia.cli import bench, cache, check, convert, debug, doctor, dump, explain, profile, providers, run
+from intarsia.cli import bench, cache, check, convert, debug, doctor, dump, execute_program, explain, profile, providers, run
+from intarsia.cli.command_help import Command, Group, ProgramCommand
 from intarsia.cli.inputs.feeds import FeedOptions, parse_dims
 from intarsia.cli.inputs.pictures import FITS, PRESETS
 from intarsia.cli.interrupt import interruptible
@@ -30,6 +32,7 @@ EPILOG = (
 
 app = typer.Typer(
     name="intarsia",
+    cls=Group,
     help="Run ONNX models on whatever hardware is there, and see how.",
     epilog=EPILOG,
     no_args_is_help=True,
@@ -38,6 +41,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+command = functools.partial(app.command, cls=Command)
+
 Model = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
 Providers = Annotated[
     list[str] | None,
@@ -45,6 +50,7 @@ Providers = Annotated[
         "--provider",
         "--providers",
         "-p",
+        metavar="NAME",
         help="Execution provider, such as cpu or CUDAExecutionProvider; in order of priority, repeated or separated by commas.",
         show_default="CPU",
     ),
@@ -54,6 +60,7 @@ Inputs = Annotated[
     typer.Option(
         "--input",
         "-i",
+        metavar="NAME=FORM",
         help="NAME=FORM. Forms: FILE.npy, FILE.npz[:KEY], a picture, @random[:LOW:HIGH], @zeros, @ones, a JSON literal. "
         "A model with one input needs no NAME; FILE.npz alone gives every input it has an array for. Several for one input, a "
         "folder or a 'pattern*.jpg' are a batch. Default: @random.",
@@ -61,10 +68,14 @@ Inputs = Annotated[
 ]
 Dims = Annotated[
     list[str] | None,
-    typer.Option("--dim", "-d", help="Size of a dimension, e.g. batch=2. Default: of inputs that are given, else a usual one."),
+    typer.Option(
+        "--dim", "-d", metavar="NAME=SIZE",
+        help="Size of a dimension, e.g. batch=2. Default: of inputs that are given, else a usual one.",
+    ),  # fmt: skip
 ]
 Shapes = Annotated[
-    list[str] | None, typer.Option("--shape", help="All sizes of an input: NAME=1x3x640x640; ? leaves one open.")
+    list[str] | None,
+    typer.Option("--shape", metavar="NAME=SIZES", help="All sizes of an input: NAME=1x3x640x640; ? leaves one open."),
 ]
 Preset = Annotated[str, typer.Option(help=f"How pictures become numbers: {', '.join(PRESETS)}. Default: as the model says.")]
 FixedDims = Annotated[
@@ -92,7 +103,8 @@ Operators = Annotated[
     ),
 ]
 Config = Annotated[
-    list[str] | None, typer.Option("--config", help="A session configuration entry, e.g. session.arithmetic=bfloat16.")
+    list[str] | None,
+    typer.Option("--config", metavar="KEY=VALUE", help="A session configuration entry: session.arithmetic=bfloat16."),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of random inputs.")]
 Threads = Annotated[int, typer.Option("--threads", "-t", min=0, help="Threads of one run; 0: as many as there are cores.")]
@@ -133,7 +145,7 @@ def _feed_options(
     return FeedOptions(parse_dims(dims or []), seed, shapes or [], preset, pictures or {})
 
 
-@app.command("run")
+@command("run")
 def run_model(
     model: Model,
     inputs: Inputs = None,
@@ -176,7 +188,7 @@ def run_model(
     run.run_model(model, inputs or [], _names(provider), feed_options, threads, show, entries, untrusted=untrusted)
 
 
-@app.command("explain")
+@command("explain")
 def explain_model(
     model: Model,
     provider: Providers = None,
@@ -198,7 +210,7 @@ def explain_model(
     explain.explain_model(model, _names(provider), as_json, html, config or [])
 
 
-@app.command("check")
+@command("check")
 def check_model(
     model: Model,
     operators: Operators = None,
@@ -216,7 +228,7 @@ def check_model(
         raise typer.Exit(FAILED)
 
 
-@app.command("bench")
+@command("bench")
 def bench_model(
     model: Model,
     inputs: Inputs = None,
@@ -263,11 +275,17 @@ Atol = Annotated[float, typer.Option(min=0, help="Absolute tolerance.")]
 Pair = Annotated[str, typer.Option("--providers", "-p", help="Two, separated by a comma; the second is taken to be right.")]
 
 
-@app.command("compare")
+@command("compare")
 def compare_model(
     model: Model,
+    other: Annotated[
+        Path | None,
+        typer.Argument(help="Another model, or saved outputs: an .npz, a folder of .npy or output_N.pb.", show_default=False),
+    ] = None,
     inputs: Inputs = None,
-    provider: Pair = BOTH,
+    provider: Annotated[
+        str, typer.Option("--providers", "-p", help="Two, separated by a comma, of which the second is right; with OTHER any.")
+    ] = "",
     dim: Dims = None,
     shape: Shapes = None,
     seed: Seed = 0,
@@ -277,20 +295,30 @@ def compare_model(
     operators: Operators = None,
     config: Config = None,
 ) -> None:
-    """Find the first node where two providers part; exit code 1 where they do.
+    """Find the first node where two providers part, or compare outputs with another model's or saved ones; exit code 1 where
+    they part.
 
     Examples:
 
     `intarsia compare model.onnx`
 
+    `intarsia compare model.onnx int8.onnx -i x.npy --rtol 0.05`
+
+    `intarsia compare model.onnx expected.npz -i in.npz`
+
     `intarsia compare model.onnx -p OpenVINOExecutionProvider,CPUExecutionProvider --rtol 1e-3 -d batch=4`
     """
     feed_options, tolerance = _feed_options(dim, shape, seed, preset), debug.Tolerance(rtol, atol)
-    if not debug.compare(model, inputs or [], _names([provider]), feed_options, tolerance, config or []):
+    names = _names([provider or BOTH if other is None else provider or "cpu"])
+    if other is not None:
+        agree = debug.compare_with(model, other, inputs or [], names, feed_options, tolerance, config or [])
+    else:
+        agree = debug.compare(model, inputs or [], names, feed_options, tolerance, config or [])
+    if not agree:
         raise typer.Exit(FAILED)
 
 
-@app.command("reduce")
+@command("reduce")
 def reduce_model(
     model: Model,
     output: Annotated[Path, typer.Option("--output", "-o", help="The smaller model; its inputs go to an .npz beside it.")],
@@ -315,7 +343,7 @@ def reduce_model(
     debug.reduce(model, inputs or [], _names([provider]), feed_options, debug.Tolerance(rtol, atol), output, config or [])
 
 
-@app.command("profile")
+@command("profile")
 def profile_model(
     model: Model,
     inputs: Inputs = None,
@@ -347,7 +375,7 @@ def profile_model(
     profile.profile_model(model, inputs or [], _names(provider), feed_options, threads, show)
 
 
-@app.command("dump")
+@command("dump")
 def dump_model(
     model: Model,
     stage: Annotated[str, typer.Option("--stage", "-s", help=f"One of: {', '.join(dump.STAGES)}.")] = "optimized",
@@ -371,7 +399,7 @@ def dump_model(
     dump.dump_model(model, stage, _names(provider), _feed_options(dim, shape), output, config or [])
 
 
-@app.command("convert")
+@command("convert")
 def convert_model(
     model: Model,
     to: Annotated[str, typer.Option("--to", help=f"One of: {', '.join(convert.TARGETS)}.")],
@@ -406,13 +434,26 @@ def _names(given: list[str] | None) -> list[str]:
     return [providers.full_name(name) for item in given or [] for name in item.replace(",", " ").split()]
 
 
-@app.command("providers")
+@app.command("exec", cls=ProgramCommand)
+def execute(context: typer.Context) -> None:
+    """Run a Python program whose `import onnxruntime` is Intarsia, unedited: a file, or a module after `-m`, and its arguments.
+
+    Examples:
+
+    `intarsia exec script.py --model model.onnx`
+
+    `intarsia exec -m package.program --help`
+    """
+    execute_program.execute(context.args)
+
+
+@command("providers")
 def list_providers() -> None:
     """List the execution providers: what works here, and what is missing for the others."""
     providers.list_providers()
 
 
-@app.command("doctor")
+@command("doctor")
 def examine(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Look at providers, packages, CPU, limits, cache and environment; exit code 1 where something keeps models from running.
 

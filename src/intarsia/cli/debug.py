@@ -12,7 +12,7 @@ from intarsia.cli.inputs.feeds import FeedOptions, build_feeds
 from intarsia.cli.inputs.signature import Signature
 from intarsia.cli.run import open_session, session_options
 from intarsia.cli.show import note, note_feeds, screen, working
-from intarsia.debug import compare_providers, reduce_model
+from intarsia.debug import compare_models, compare_outputs, compare_providers, reduce_model, saved_outputs
 from intarsia.debug.reduce import Fails, providers_differ
 from intarsia.errors import InvalidArgument
 from intarsia.lazy_dataclass import dataclass
@@ -52,6 +52,35 @@ def compare(
         )
     screen.print(escape(str(found)), highlight=False)
     return found.equal
+
+
+def compare_with(
+    model: Path, other: Path, specs: Sequence[str], providers: Sequence[str], options: FeedOptions, tolerance: Tolerance,
+    config: Sequence[str] = (),
+) -> bool:  # fmt: skip
+    """Print where the outputs of two models, or of a model and what was saved of a run, part; True where they agree."""
+    feeds = build_feeds(Signature.of_file(model), specs, options)
+    note_feeds(feeds)
+    both, models = session_options(0, config), [str(model), str(other)]
+    with working(f"comparing {model.name}"):
+        if _is_model(other):
+            found = compare_models(
+                models, feeds.at_once(), providers, rtol=tolerance.rtol, atol=tolerance.atol, sess_options=both
+            )
+        else:
+            session = open_session(model, providers, config=config)
+            names = [info.name for info in session.get_outputs()]
+            wanted = saved_outputs(other, names)
+            given = dict(zip(wanted, session.run(list(wanted), feeds.at_once()), strict=True))
+            found = compare_outputs(
+                (str(model), str(other)), given, wanted, rtol=tolerance.rtol, atol=tolerance.atol
+            )
+    screen.print(escape(str(found)), highlight=False)
+    return found.equal
+
+
+def _is_model(path: Path) -> bool:
+    return path.suffix not in (".npz", ".npy") and not path.is_dir()
 
 
 def _differ(providers: Sequence[str], tolerance: Tolerance, config: Sequence[str]) -> Fails:
