@@ -71,7 +71,7 @@ Dims = Annotated[
     typer.Option(
         "--dim", "-d", metavar="NAME=SIZE",
         help="Size of a dimension, e.g. batch=2. Default: of inputs that are given, else a usual one.",
-    ),  # fmt: skip
+    ),
 ]
 Shapes = Annotated[
     list[str] | None,

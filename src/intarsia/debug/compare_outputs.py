@@ -151,7 +151,7 @@ def _array(file: Path) -> np.ndarray:
         import onnx
         from onnx import numpy_helper
 
-        return numpy_helper.to_array(onnx.load_tensor(str(file)))
+        return np.asarray(numpy_helper.to_array(onnx.load_tensor(str(file))))
     except (OSError, ValueError, TypeError) as error:
         raise InvalidArgument(f"cannot read {str(file)!r}: {error}") from error
     except Exception as error:  # protobuf's DecodeError, whose package is not to be imported for its name
