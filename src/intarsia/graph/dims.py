@@ -156,7 +156,9 @@ class Expr:
         return self * -1
 
     def __sub__(self, other: Dim) -> Dim:
-        return self + other * -1
+        if not isinstance(other, (int, Expr)):
+            return NotImplemented
+        return _rejoined(_sum(self, other, -1))
 
     def __rsub__(self, other: Dim) -> Dim:
         return self * -1 + other
@@ -164,10 +166,12 @@ class Expr:
     def __mul__(self, other: Dim) -> Dim:
         if not isinstance(other, (int, Expr)):
             return NotImplemented
-        if isinstance(other, Expr) and len(self.terms) * len(other.terms) > _MOST_TERMS:
+        if not isinstance(other, Expr):
+            return _normal({mono: coeff * int(other) for mono, coeff in self.terms.items()})
+        if len(self.terms) * len(other.terms) > _MOST_TERMS:
             raise SizeTooLarge(f"a size is a product of sums of {len(self.terms)} and {len(other.terms)} sizes")
         terms: dict[Monomial, int] = {}
-        for (m1, c1), (m2, c2) in itertools.product(self.terms.items(), _terms(other).items()):
+        for (m1, c1), (m2, c2) in itertools.product(self.terms.items(), other.terms.items()):
             mono = _times(m1, m2)
             terms[mono] = terms.get(mono, 0) + c1 * c2
         return _normal(terms)
@@ -239,6 +243,8 @@ def _terms(d: Dim) -> dict[Monomial, int]:
 
 
 def _times(a: Monomial, b: Monomial) -> Monomial:
+    if not a or not b:
+        return a or b
     powers: dict[Atom, int] = dict(a)
     for atom, power in b:
         powers[atom] = together = powers.get(atom, 0) + power

@@ -256,7 +256,7 @@ class Rewriter:
         """An empty patch that replaces `root`; `origin` unites those of the `matched` nodes."""
         found = list({id(n): n for n in (*matched, root)}.values())
         if len(found) > 1:
-            found = sorted(found, key=lambda n: self.slot_of.get(id(n), 0))
+            found.sort(key=lambda n: self.slot_of.get(id(n), 0))
         return Patch(self, next(o for o in root.outputs if o), _united(map(self._origin, found)))
 
     def stands_for(self, first: Node, node: Node) -> None:

@@ -29,7 +29,6 @@ from intarsia.model.warm_start import (
     warm_start,
 )
 from intarsia.options.session_options import SessionOptions
-from intarsia.partition.partition import answering
 from intarsia.providers.fallback import check_taken, fallback_mode
 from intarsia.providers.options import values_of
 from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, resolve, started
@@ -186,8 +185,11 @@ class SessionBuilder:
             source.check_unchanged()
         maker = self._maker(instances, auto is not None and auto.winner.keep_islands, self.profile)
         for instance in instances:
-            with answering(instance, "when it was told of a session"):
-                instance.on_session(maker.context)
+            if type(instance).on_session is not ExecutionProvider.on_session:
+                from intarsia.partition.partition import answering
+
+                with answering(instance, "when it was told of a session"):
+                    instance.on_session(maker.context)
         entry = self._warm_start(instances, maker.log)
         found = entry.find(instances[0], maker.context) if entry is not None else None
         if found is None:
