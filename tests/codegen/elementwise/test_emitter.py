@@ -13,7 +13,8 @@ pytest.importorskip("llvmlite", reason="the primitives are compiled with llvmlit
 
 from loop_kernels import compiled, run_kernel, run_loops
 
-from intarsia.codegen.elementwise.emitter import I1, SUPPORTED_DTYPES, Emitter, UnsupportedPrimitive
+from intarsia.codegen.elementwise.element_types import I1, SUPPORTED_DTYPES
+from intarsia.codegen.elementwise.emitter import Emitter, UnsupportedPrimitive
 from intarsia.codegen.llvm import ir_builder
 from intarsia.codegen.llvm.target import Target
 from intarsia.codegen.loops.loop_nest import lower

@@ -14,7 +14,7 @@ pytest.importorskip("llvmlite", reason="loops are compiled with llvmlite")
 from loop_kernels import check_loops, compiled, run_kernel
 from test_loop_nest import SIZES, Case, arange, cases, normal
 
-from intarsia.codegen.elementwise.emitter import SUPPORTED_DTYPES
+from intarsia.codegen.elementwise.element_types import SUPPORTED_DTYPES
 from intarsia.codegen.loops import hoisted_rows, loop_nest
 from intarsia.codegen.loops.hoisted_rows import BLOCK, rows_of
 from intarsia.graph.dims import symbol

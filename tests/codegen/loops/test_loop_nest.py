@@ -14,7 +14,8 @@ pytest.importorskip("llvmlite", reason="loops are compiled with llvmlite")
 
 from loop_kernels import check_loops, compiled, run_kernel, run_loops
 
-from intarsia.codegen.elementwise.emitter import SUPPORTED_DTYPES, UnsupportedPrimitive
+from intarsia.codegen.elementwise.element_types import SUPPORTED_DTYPES
+from intarsia.codegen.elementwise.emitter import UnsupportedPrimitive
 from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.loops.loop_nest import CHUNK, ROW_CHUNK, unsupported
 from intarsia.graph.dims import Dim, Expr, floordiv, symbol

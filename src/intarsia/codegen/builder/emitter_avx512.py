@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from intarsia.codegen.builder.kernel_body import Body
-from intarsia.codegen.elementwise.emitter import F32, Emitter
+from intarsia.codegen.elementwise.element_types import F32
+from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.elementwise.exponential import LN2_PARTS, LN2_ROUNDED, POLYNOMIAL, plain, sigmoid_exponent
 from intarsia.codegen.llvm import ir_builder
 from intarsia.graph.dtypes import DType

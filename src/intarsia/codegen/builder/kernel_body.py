@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from intarsia.codegen.elementwise.emitter import storage_type
+from intarsia.codegen.elementwise.element_types import storage_type
 from intarsia.codegen.llvm import ir_builder
 from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import SYMBOL_PLACEHOLDER, KernelText, kernel_text
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+
+if TYPE_CHECKING:
+    from intarsia.codegen.elementwise.emitter import Emitter
 
 Value = Any
 Index = int | Any
@@ -107,6 +110,12 @@ class Body:
         self.module, self.function = module, function
         self.args = function.args
         self.b = ir_builder.IRBuilder(function.append_basic_block("entry"))
+
+    def emitter(self, lanes: int = 1) -> Emitter:
+        """Element-wise primitives at the end of the current block, for elements or for vectors of them."""
+        from intarsia.codegen.elementwise.emitter import Emitter  # not for those who list arguments alone
+
+        return Emitter(self.b, lanes)
 
     # --- integers and addresses -----------------------------------------------------------------------------------
 

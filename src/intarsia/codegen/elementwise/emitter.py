@@ -21,20 +21,23 @@ from intarsia.codegen.elementwise import (
     subbyte_types,
     transcendental,
 )
+from intarsia.codegen.elementwise.element_types import (
+    F32,
+    F64,
+    FEW_BIT_FLOATS,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    NARROW,
+    compute_type,
+    storage_type,
+)
 from intarsia.codegen.llvm import ir_builder
 from intarsia.graph.dtypes import DType
 from intarsia.primitives.interpreter import least
 from intarsia.primitives.lang import Tensor, is_limited
-
-F32, F64 = ir_builder.FloatType(), ir_builder.DoubleType()
-I1, I8, I16, I32, I64 = (ir_builder.IntType(n) for n in (1, 8, 16, 32, 64))
-PTR = ir_builder.PointerType()
-
-_INTEGER_BITS = {
-    DType.INT8: 8, DType.INT16: 16, DType.INT32: 32, DType.INT64: 64,
-    DType.UINT8: 8, DType.UINT16: 16, DType.UINT32: 32, DType.UINT64: 64,
-}  # fmt: skip
-_WIDE = {DType.FLOAT: F32, DType.DOUBLE: F64, DType.FLOAT16: F32, DType.BFLOAT16: F32, DType.BOOL: I1}
 
 _BITS = re.compile("0x([0-9a-f]{16})")  # how constants are written: as float64
 _MAGNITUDE, _INFINITY = (1 << 63) - 1, 0x7FF << 52
@@ -42,24 +45,6 @@ _MAGNITUDE, _INFINITY = (1 << 63) - 1, 0x7FF << 52
 SCALES = "intarsia_scales"  # the attribute of a module whose target has `Target.scales_floats`
 
 EXTREMA = "intarsia_extrema"  # the attribute of a module whose target has `Target.has_extrema`
-
-SUPPORTED_DTYPES = frozenset((*_INTEGER_BITS, *_WIDE))
-
-
-def compute_type(dtype: DType) -> ir_builder.Type:
-    """The LLVM type in which one element is computed."""
-    if dtype in subbyte_types.NARROW:
-        return I8
-    return _WIDE.get(dtype) or ir_builder.IntType(_INTEGER_BITS[dtype])
-
-
-def storage_type(dtype: DType) -> ir_builder.Type:
-    """The LLVM type of one element in memory."""
-    if dtype is DType.BOOL:
-        return I8
-    if dtype is DType.FLOAT16:
-        return ir_builder.HalfType()
-    return I16 if dtype is DType.BFLOAT16 else compute_type(dtype)
 
 
 def _suffix(kind: ir_builder.Type) -> str:
@@ -229,9 +214,9 @@ class Emitter:
         return self._integer(op, args, dtype)
 
     def cast(self, x: ir_builder.Value, source: DType, target: DType, saturate: bool = True) -> ir_builder.Value:
-        if source in subbyte_types.NARROW:
+        if source in NARROW:
             return self.cast(subbyte_types.from_byte(self, x, source), subbyte_types.widened(source), target, saturate)
-        if target in subbyte_types.NARROW:
+        if target in NARROW:
             return self._cast_narrow(x, source, target, saturate)
         b, to = self.builder, self.shaped(compute_type(target))
         if _is_float(source):
@@ -270,7 +255,7 @@ class Emitter:
 
     def _cast_narrow(self, x: ir_builder.Value, source: DType, target: DType, saturate: bool) -> ir_builder.Value:
         """A byte. Floats of 8 bits that saturate are rounded from float32, as the interpreter does it."""
-        if target in subbyte_types.FLOATS:
+        if target in FEW_BIT_FLOATS:
             once = source is DType.DOUBLE and not saturate
             x = self._to_odd_float32(x) if once else self.cast(x, source, DType.FLOAT)
             return subbyte_types.to_byte(self, x, target, saturate)

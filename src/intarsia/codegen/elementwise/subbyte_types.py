@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from intarsia.codegen.elementwise.element_types import FEW_BIT_FLOATS, FEW_BIT_INTEGERS
 from intarsia.codegen.elementwise.float_formats import FORMATS
 from intarsia.codegen.llvm import ir_builder
 from intarsia.graph.dtypes import DType
@@ -16,14 +17,11 @@ if TYPE_CHECKING:
     from intarsia.codegen.elementwise.emitter import Emitter
 
 _F32, _I8, _I32 = ir_builder.FloatType(), ir_builder.IntType(8), ir_builder.IntType(32)
-FLOATS = frozenset(dtype for dtype, f in FORMATS.items() if f.exponent + f.mantissa < 8)
-INTEGERS = frozenset((DType.INT4, DType.UINT4, DType.INT2, DType.UINT2))
-NARROW = FLOATS | INTEGERS | {DType.FLOAT8E8M0}  # numbers become the last one in its operators' definitions
 
 
 def widened(dtype: DType) -> DType:
     """The type in which elements are computed with."""
-    if dtype in INTEGERS:
+    if dtype in FEW_BIT_INTEGERS:
         return DType.INT8 if dtype.is_signed_integer else DType.UINT8
     return DType.FLOAT
 
@@ -33,7 +31,7 @@ def from_byte(e: Emitter, byte: ir_builder.Value, dtype: DType) -> ir_builder.Va
     b = e.builder
     if dtype is DType.FLOAT8E8M0:
         return _power(e, b.zext(byte, e.shaped(_I32)))
-    if dtype in FLOATS:
+    if dtype in FEW_BIT_FLOATS:
         return _decode(e, b.zext(byte, e.shaped(_I32)), dtype)
     unused = e.constant(8 - dtype.bits, _I8)
     return (b.ashr if dtype.is_signed_integer else b.lshr)(b.shl(byte, unused), unused)
@@ -42,7 +40,7 @@ def from_byte(e: Emitter, byte: ir_builder.Value, dtype: DType) -> ir_builder.Va
 def to_byte(e: Emitter, x: ir_builder.Value, dtype: DType, saturate: bool = True) -> ir_builder.Value:
     """The byte that is float32 `x` rounded to a float type, or the low bits of an integer of 8 or more."""
     b = e.builder
-    if dtype in FLOATS:
+    if dtype in FEW_BIT_FLOATS:
         return b.trunc(_encode(e, x, dtype, saturate), e.shaped(_I8))
     byte = x if x.type == e.shaped(_I8) else b.trunc(x, e.shaped(_I8))
     return b.and_(byte, e.constant((1 << dtype.bits) - 1, _I8))

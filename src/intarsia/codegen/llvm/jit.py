@@ -10,7 +10,6 @@ so that a warm start reads one file. Loaded code lives as long as the process: a
 
 from __future__ import annotations
 
-import concurrent.futures.thread  # before `fork_safety.go_first`
 import ctypes
 import functools
 import heapq
@@ -26,12 +25,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from intarsia import progress
 from intarsia.cache.disk_cache import CACHE_VERSION, DiskCache, checksum_of, content_key, get_cache
-from intarsia.codegen.llvm import compile_ir, linked_image, release_memory
+from intarsia.codegen.llvm import compile_ir, linked_image
 from intarsia.codegen.llvm.compile_ir import Effort, Request
-from intarsia.codegen.llvm.compile_workers import at_once, compilers
-from intarsia.codegen.llvm.float16_libcalls import VERSION as HALF_VERSION
-from intarsia.codegen.llvm.float16_libcalls import needs_conversions, with_conversions
-from intarsia.codegen.llvm.link_objects import link
 from intarsia.codegen.llvm.target import Target, host_facts, llvm
 from intarsia.errors import EPFail, InvalidArgument
 from intarsia.lazy_dataclass import dataclass
@@ -169,6 +164,8 @@ class Engine:
                         self._write_pack(list(every), objects, optimize)
                 self._add(objects, {key: kernel.symbol for key, kernel in missing.items()})
                 if absent:
+                    from intarsia.codegen.llvm import release_memory
+
                     release_memory.release()
             return {kernel.symbol: self._addresses[key] for key, kernel in by_key.items()}
 
@@ -224,6 +221,8 @@ class Engine:
         return codes
 
     def _add(self, objects: dict[str, bytes], symbols: dict[str, str]) -> None:
+        from intarsia.codegen.llvm.link_objects import link
+
         codes, names = [objects[key] for key in symbols], list(symbols.values())
         linked = link(codes, names)
         addresses = linked_image.load(linked) if linked is not None else None
@@ -301,6 +300,16 @@ def _errors() -> Iterator[None]:
         raise EPFail(str(error)) from error
 
 
+@functools.cache
+def _thread_pools() -> Any:
+    """The standard library's, imported when something is compiled: it takes a lock before a fork, and what is done here before
+    one goes first again."""
+    import concurrent.futures.thread
+
+    fork_safety.go_first()
+    return concurrent.futures.thread
+
+
 class Compilation:
     """Kernels being compiled, also while others are still being made: what is begun here is there sooner in `Engine.load`.
 
@@ -308,8 +317,10 @@ class Compilation:
     """
 
     def __init__(self, engine: Engine, optimize: bool = True) -> None:
-        self.engine, self._optimize = engine, optimize
-        self._threads = concurrent.futures.thread.ThreadPoolExecutor(at_once(), thread_name_prefix="intarsia-compile")
+        from intarsia.codegen.llvm.compile_workers import at_once, compilers
+
+        self.engine, self._optimize, self._compilers = engine, optimize, compilers()
+        self._threads = _thread_pools().ThreadPoolExecutor(at_once(), thread_name_prefix="intarsia-compile")
         self._codes: dict[str, Future[bytes]] = {}
         self._waiting: list[tuple[float, int, KernelText, Future[bytes]]] = []  # a heap: what takes longest is first
         self._serial = itertools.count()
@@ -362,12 +373,14 @@ class Compilation:
             job.set_exception(error)
 
     def _compiled(self, kernel: KernelText) -> bytes:
+        from intarsia.codegen.llvm.float16_libcalls import with_conversions
+
         target = self.engine.target
         ir = with_conversions(kernel.ir, target)
         effort = kernel.effort if self._optimize or kernel.effort not in (Effort.ALL, Effort.VECTORS) else Effort.CODE
         parts = tuple(part.symbol for part in kernel.parts)
         request = Request(kernel.symbol, ir, target.triple, target.cpu, target.features, effort, parts)
-        return compilers().compiled(request, self)
+        return self._compilers.compiled(request, self)
 
     def __enter__(self) -> Self:
         return self
@@ -375,8 +388,8 @@ class Compilation:
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         if not all(job.done() for job in self._codes.values()):
-            compilers().stop(self)
-        compilers().done()
+            self._compilers.stop(self)
+        self._compilers.done()
 
 
 _RELATIVE = {Effort.ALL: 14.0, Effort.VECTORS: 8.0, Effort.QUICK: 2.5, Effort.CODE: 1.0, Effort.CONTROL: 0.6}
@@ -396,9 +409,11 @@ def _digest(text: str) -> str:
 def _code_version(target: Target, optimize: bool) -> tuple[str, ...]:
     import llvmlite
 
+    from intarsia.codegen.llvm import float16_libcalls
+
     versions = f"llvm {host_facts()[3]}, llvmlite {llvmlite.__version__}, cache {CACHE_VERSION}, O{3 * optimize}"
-    if needs_conversions(target):
-        versions = f"{versions}, {HALF_VERSION}"
+    if float16_libcalls.needs_conversions(target):
+        versions = f"{versions}, {float16_libcalls.VERSION}"
     return (target.triple, target.cpu, target.features, versions)
 
 

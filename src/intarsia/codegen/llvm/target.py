@@ -80,22 +80,21 @@ def is_known() -> bool:
 
 
 def _facts_key() -> str:
-    return f"machine-{compiler_key()}"
+    return f"facts-{compiler_key()}"
 
 
 @functools.cache
 def host_facts() -> tuple[str, str, str, str]:
     """This machine as LLVM sees it: triple, CPU, features; and LLVM's version. Known from the cache without LLVM."""
-    import json
 
     def asked() -> bytes:
         from intarsia.codegen.llvm.compile_workers import compilers
 
         if find_spec("llvmlite") is None:
             llvm()
-        return json.dumps(compilers().facts()).encode()
+        return "\n".join(compilers().facts()).encode()
 
-    triple, cpu, features, version = json.loads(cached(_facts_key(), asked))
+    triple, cpu, features, version = cached(_facts_key(), asked).decode().split("\n")
     return triple, cpu, features, version
 
 

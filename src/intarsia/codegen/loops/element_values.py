@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.elementwise.emitter import F32, I1, I64, SCALES, Emitter, compute_type, storage_type
+from intarsia.codegen.elementwise.element_types import F32, I1, I64, NARROW, compute_type, storage_type
+from intarsia.codegen.elementwise.emitter import SCALES, Emitter
 from intarsia.codegen.elementwise.exponential import sigmoid, sigmoid_exponent
 from intarsia.codegen.elementwise.quantize_rounding import byte_of
-from intarsia.codegen.elementwise.subbyte_types import NARROW
 from intarsia.codegen.llvm import ir_builder
 from intarsia.codegen.loops.hoisted_rows import Rows
 from intarsia.codegen.loops.index_expr import (

@@ -18,17 +18,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from intarsia.codegen.elementwise.emitter import (
-    EXTREMA,
-    I64,
-    PTR,
-    SCALES,
-    SUPPORTED_DTYPES,
-    Emitter,
-    UnsupportedPrimitive,
-    storage_type,
-)
-from intarsia.codegen.elementwise.subbyte_types import NARROW
+from intarsia.codegen.elementwise.element_types import I64, NARROW, PTR, SUPPORTED_DTYPES, storage_type
+from intarsia.codegen.elementwise.emitter import EXTREMA, SCALES, Emitter, UnsupportedPrimitive
 from intarsia.codegen.llvm import ir_builder
 from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import KernelText, kernel_text

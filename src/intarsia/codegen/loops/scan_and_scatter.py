@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from intarsia.codegen.elementwise.emitter import I64, Emitter, storage_type
+from intarsia.codegen.elementwise.element_types import I64, storage_type
+from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.llvm import ir_builder
 from intarsia.codegen.loops.element_values import HELD, ValueEmitter
 from intarsia.codegen.loops.index_expr import Index

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import field
 
-from intarsia.codegen.elementwise.emitter import I64, Emitter
+from intarsia.codegen.elementwise.element_types import I64
+from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.llvm import ir_builder
 from intarsia.codegen.loops.index_expr import Index, may_miss
 from intarsia.graph.dims import Dim, Expr, product

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from intarsia.graph.dims import Dim, Expr, evaluate, symbol
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+
+if TYPE_CHECKING:
+    from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
+    from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
 
 _FLOAT = DType.FLOAT
 _CHUNK = 4096  # elements that a loop of `loop_nest` goes over at once
@@ -40,14 +42,20 @@ def biased() -> Epilogue:
 
 
 def gemm_spec(layout: str, bias: bool) -> GemmSpec:
+    from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+
     return GemmSpec(_FLOAT, layout, biased() if bias else None)
 
 
 def depthwise_spec(kernel: tuple[int, ...], strides: tuple[int, ...]) -> WindowSpec:
+    from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
+
     return WindowSpec("multiply", kernel, strides, (1,) * len(kernel), _FLOAT, biased())
 
 
 def pool_spec(operation: str, kernel: tuple[int, ...], strides: tuple[int, ...]) -> WindowSpec:
+    from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
+
     return WindowSpec(operation, kernel, strides, (1,) * len(kernel), _FLOAT)
 
 

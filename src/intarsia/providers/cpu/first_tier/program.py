@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -14,15 +16,7 @@ from intarsia.ep.program import Program
 from intarsia.ep.provider import CompileContext
 from intarsia.graph.formats.mapped_arrays import release_pages
 from intarsia.graph.model import Constant, Graph, Node
-from intarsia.providers.cpu.first_tier import (
-    convolution,
-    elementwise,
-    kernel_image,
-    movement,
-    products,
-    rows,
-    unfused_attention,
-)
+from intarsia.providers.cpu.first_tier import kernel_image
 from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls
 from intarsia.providers.cpu.first_tier.kernel_specs import UNARY
 from intarsia.providers.reference import ReferenceExecutionProvider, evaluate
@@ -31,21 +25,32 @@ from intarsia.runtime.threads import PoolSettings
 
 MakeFast = Callable[[Node, Mapping[str, np.ndarray], KernelCalls], Fast | None]
 
-FUNCTIONS: Mapping[str, MakeFast] = {
-    "Conv": convolution.conv,
-    "MaxPool": convolution.pool, "AveragePool": convolution.pool,
-    "GlobalAveragePool": convolution.global_pool, "GlobalMaxPool": convolution.global_pool,
-    "ConvTranspose": convolution.conv_transpose,
-    "Attention": unfused_attention.attention,
-    "Concat": movement.concat, "Split": movement.split, "Transpose": movement.transpose,
-    "InstanceNormalization": rows.instance_normalisation,
-    "MatMul": products.matmul, "Gemm": products.gemm,
-    "Softmax": rows.softmax, "LogSoftmax": rows.softmax,
-    "LayerNormalization": rows.normalisation, "RMSNormalization": rows.normalisation,
-    "Relu": elementwise.relu, "Clip": elementwise.clip,
-    **dict.fromkeys(elementwise.BINARY, elementwise.binary),
-    **dict.fromkeys((name for name in UNARY if name != "GeluTanh"), elementwise.unary),
+# Who makes an operator's functions, by module: it is imported where a model has the operator.
+FUNCTIONS: Mapping[str, str] = {
+    "Conv": "convolution.conv",
+    "MaxPool": "convolution.pool", "AveragePool": "convolution.pool",
+    "GlobalAveragePool": "convolution.global_pool", "GlobalMaxPool": "convolution.global_pool",
+    "ConvTranspose": "convolution.conv_transpose",
+    "Attention": "unfused_attention.attention",
+    "Concat": "movement.concat", "Split": "movement.split", "Transpose": "movement.transpose",
+    "InstanceNormalization": "rows.instance_normalisation",
+    "MatMul": "products.matmul", "Gemm": "products.gemm",
+    "Softmax": "rows.softmax", "LogSoftmax": "rows.softmax",
+    "LayerNormalization": "rows.normalisation", "RMSNormalization": "rows.normalisation",
+    "Relu": "elementwise.relu", "Clip": "elementwise.clip",
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), "elementwise.binary"),
+    **dict.fromkeys((name for name in UNARY if name != "GeluTanh"), "elementwise.unary"),
 }  # fmt: skip
+
+
+@functools.cache
+def maker(operator: str) -> MakeFast | None:
+    """Who makes the functions of an operator's nodes; None where the reference has all of them."""
+    module, _, name = FUNCTIONS.get(operator, "").rpartition(".")
+    if not name:
+        return None
+    found: MakeFast = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+    return found
 
 
 class FirstTierProvider(ReferenceExecutionProvider):
@@ -96,7 +101,7 @@ def _functions(graph: Graph, calls: KernelCalls) -> Iterator[NodeFunction]:
 
 
 def _function(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> NodeFunction:
-    make = FUNCTIONS.get(node.op_type) if not node.domain else None
+    make = maker(node.op_type) if not node.domain else None
     fast = make(node, constants, calls) if make is not None else None
     if fast is None:
         return evaluate

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from intarsia.codegen.elementwise.emitter import SUPPORTED_DTYPES
+from intarsia.codegen.elementwise.element_types import SUPPORTED_DTYPES
 from intarsia.codegen.loops.loop_nest import unsupported
 from intarsia.graph.dims import Dim, Expr, symbols_of
 from intarsia.graph.dtypes import DType

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from intarsia.codegen.builder.emitter_avx512 import emitter_for
 from intarsia.codegen.builder.kernel_body import Body, Value
-from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 
@@ -28,16 +26,18 @@ class Finish:
         """Operand `index` for one vector: from `pointer` on for "column" and "full", that one element for the others."""
         body, dtype = self.body, self.dtypes[index]
         if self.kinds[index] in ("row", "scalar"):
-            one = Emitter(body.b).load(pointer, dtype)
+            one = body.emitter().load(pointer, dtype)
             return body.splat(one, self.lanes)
         if mask is None:
             stored = body.load(pointer, dtype, self.lanes)
         else:
             stored = body.load_masked(pointer, mask, dtype, self.lanes)
-        return Emitter(body.b, self.lanes).from_storage(stored, dtype)
+        return body.emitter(self.lanes).from_storage(stored, dtype)
 
     def store(self, accumulator: Value, operands: Sequence[Value], pointer: Value, mask: Value | None = None) -> None:
         """Store the finished vector at `pointer`, or those of its lanes that `mask` has."""
+        from intarsia.codegen.builder.emitter_avx512 import emitter_for
+
         body = self.body
         emitter = emitter_for(body, self.lanes, self.finite)
         value = accumulator

@@ -29,7 +29,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
-from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.llvm.cached_kernel_text import kept
 from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import SYMBOL_PLACEHOLDER, KernelText
@@ -246,7 +245,7 @@ def load_wide(body: Body, pointer: Value, stored: DType, lanes: int) -> Value:
     value = body.load(pointer, stored, lanes)
     if stored is DType.INT8:
         return body.b.sitofp(value, body.vector_type(DType.FLOAT, lanes))
-    return Emitter(body.b, lanes).from_storage(value, stored)
+    return body.emitter(lanes).from_storage(value, stored)
 
 
 class Micro:

@@ -15,7 +15,6 @@ import functools
 import numpy as np
 
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
-from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.llvm import ir_builder
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
@@ -164,7 +163,7 @@ def rounded_pairs(body: Body, low: Value, high: Value) -> Value:
         floats, pairs = ir_builder.VectorType(ir_builder.FloatType(), 16), ir_builder.VectorType(ir_builder.BFloatType(), 32)
         convert = body.intrinsic("llvm.x86.avx512bf16.cvtne2ps2bf16.512", pairs, [floats, floats])
         return body.b.bitcast(body.b.call(convert, [high, low]), ir_builder.VectorType(ir_builder.IntType(16), 32))
-    emitter = Emitter(body.b, 16)
+    emitter = body.emitter(16)
     first, second = (emitter.to_storage(x, DType.BFLOAT16) for x in (low, high))
     return body.shuffle(first, second, range(32))
 

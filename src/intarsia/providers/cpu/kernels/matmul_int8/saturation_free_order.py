@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from intarsia.codegen.builder.kernel_body import Body, Value
-from intarsia.codegen.elementwise.emitter import I8, I16, I32
+from intarsia.codegen.elementwise.element_types import I8, I16, I32
 from intarsia.codegen.llvm import ir_builder
 from intarsia.codegen.llvm.cached_kernel_text import kept
 from intarsia.codegen.llvm.jit import KernelText

@@ -14,7 +14,8 @@ from __future__ import annotations
 import functools
 
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
-from intarsia.codegen.elementwise.emitter import I16, Emitter
+from intarsia.codegen.elementwise.element_types import I16
+from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.llvm import ir_builder
 from intarsia.codegen.llvm.cached_kernel_text import kept
 from intarsia.codegen.llvm.jit import KernelText

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
-from intarsia.codegen.elementwise.emitter import SUPPORTED_DTYPES
+from intarsia.codegen.elementwise.element_types import SUPPORTED_DTYPES
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.ep.capability import Support

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
-from intarsia.codegen.elementwise.emitter import Emitter, storage_type
+from intarsia.codegen.elementwise.element_types import storage_type
+from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.llvm import ir_builder
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target

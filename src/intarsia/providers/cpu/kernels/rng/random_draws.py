@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia.codegen.elementwise.emitter import SUPPORTED_DTYPES
+from intarsia.codegen.elementwise.element_types import SUPPORTED_DTYPES
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim, product
 from intarsia.graph.dtypes import DType

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from intarsia.codegen.builder.kernel_body import Body, Index, Module, Value
-from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
@@ -208,7 +207,7 @@ class Window:
             return self._initial()
         outside = self.body.broadcast(self.v["number"], self.x_dtype, self.lanes)
         if self.spec.dtype.is_floating:
-            self.zero = Emitter(self.body.b, self.lanes).cast(outside, self.x_dtype, self.spec.dtype)
+            self.zero = self.body.emitter(self.lanes).cast(outside, self.x_dtype, self.spec.dtype)
         return outside
 
     def _load(self, pointer: Value, mask: Value | None) -> Value:
@@ -216,7 +215,7 @@ class Window:
         stored = body.load(pointer, dtype, self.lanes) if mask is None else body.load_masked(pointer, mask, dtype, self.lanes)
         if self.spec.x_dtype is None:
             return stored
-        return body.b.fsub(Emitter(body.b, self.lanes).cast(stored, dtype, self.spec.dtype), self.zero)
+        return body.b.fsub(body.emitter(self.lanes).cast(stored, dtype, self.spec.dtype), self.zero)
 
     def _unit(self, unit: Value) -> None:
         """One line of output, some vectors of channels."""
