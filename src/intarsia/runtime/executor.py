@@ -392,7 +392,7 @@ def _default_threads(affinity: int) -> int:
 
 @functools.cache
 def _native() -> _Native:
-    entry = _IMAGE.addresses()["executor"]
+    entry = IMAGE.addresses()["executor"]
     functions = (ctypes.c_void_p * len(word.FUNCTIONS))()
     int64, pointer = ctypes.c_int64, ctypes.c_void_p
     ctypes.CFUNCTYPE(None, pointer, int64, int64)(entry)(ctypes.addressof(functions), 0, 1)
@@ -459,14 +459,14 @@ def _texts(target: Target) -> Mapping[str, KernelText]:
     return {"executor": executor_text(target)}
 
 
-_IMAGE = CachedImage("executor", _texts)
+IMAGE = CachedImage("executor", _texts)
 
 
 def missing_text() -> KernelText | None:
     """The native code's text where neither this process nor the cache has its machine code: to be compiled beside others."""
-    if _native.cache_info().currsize or _IMAGE.is_made():
+    if _native.cache_info().currsize or IMAGE.is_made():
         return None
-    return _IMAGE.texts()["executor"]
+    return IMAGE.texts()["executor"]
 
 
 @functools.cache

@@ -88,7 +88,7 @@ def test_a_process_that_ended_before_it_was_asked_is_not_missed(own: Compilers) 
 
 def test_what_takes_longest_is_compiled_first(own: Compilers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """By the length of the text, several times that where LLVM's passes run over it."""
-    monkeypatch.setattr("intarsia.codegen.llvm.jit.at_once", lambda: 1)
+    monkeypatch.setattr("intarsia.codegen.llvm.compile_workers.at_once", lambda: 1)
     order: list[str] = []
     begun, go = threading.Event(), threading.Event()
 

@@ -122,7 +122,7 @@ def test_parts_are_compiled_once_for_all_that_call_them(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked_by_llvm: bool
 ) -> None:
     if linked_by_llvm:
-        monkeypatch.setattr("intarsia.codegen.llvm.jit.link", lambda objects, symbols: None)
+        monkeypatch.setattr("intarsia.codegen.llvm.link_objects.link", lambda objects, symbols: None)
     x, part = np.arange(5, dtype=np.float32), scale_kernel(2.0)
     callers = [calling(part), calling(part, 1), calling(calling(part, 2), 3)]
     addresses = engine.load(callers[:2])

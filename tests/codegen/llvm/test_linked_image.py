@@ -138,7 +138,7 @@ def test_a_system_for_which_llvm_has_no_linker_is_an_error_of_ours(monkeypatch: 
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("JITLink is not currently available on Windows")
 
-    monkeypatch.setattr("intarsia.codegen.llvm.jit.link", lambda *_: None)
+    monkeypatch.setattr("intarsia.codegen.llvm.link_objects.link", lambda *_: None)
     monkeypatch.setattr(compile_ir.llvm(), "create_lljit_compiler", refuse)
     engine = Engine(Target.host(), DiskCache(None))
     with pytest.raises(EPFail, match=r"kernels \['kernel2'\] could not be linked into this process: JITLink is not"):

@@ -39,7 +39,7 @@ _V2 = (*_V1, "cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 # x86-64 psABI, table 3.1 "Micro-Architecture Levels"; the short names are aliases.
-_LEVELS: dict[str, tuple[str, tuple[str, ...]]] = {
+LEVELS: dict[str, tuple[str, tuple[str, ...]]] = {
     "x86-64": ("x86-64", _V1),
     "x86-64-v2": ("x86-64-v2", _V2),
     "x86-64-v3": ("x86-64-v3", _V3),
@@ -267,11 +267,11 @@ def _host(override: str) -> Target:
     first, *changes = [item.strip() for item in override.split(",")]
     if first[0] in "+-":
         changes = [first, *changes]
-    elif first in _LEVELS:
-        cpu, names = _LEVELS[first]
+    elif first in LEVELS:
+        cpu, names = LEVELS[first]
         features = ",".join(f"+{name}" for name in names)
     else:
-        raise InvalidArgument(f"{FEATURES_VARIABLE} begins with {first!r}, which is no known level; {nearest(first, _LEVELS)}")
+        raise InvalidArgument(f"{FEATURES_VARIABLE} begins with {first!r}, which is no known level; {nearest(first, LEVELS)}")
     for change in changes:
         if len(change) < 2 or change[0] not in "+-":
             raise InvalidArgument(f"{FEATURES_VARIABLE} holds {change!r}; expected '+feature' or '-feature', comma separated")

@@ -14,19 +14,24 @@ if TYPE_CHECKING:
 
 def load() -> dict[str, int] | None:
     """The address of each kernel by its name; None where they were not made, or cannot be loaded into this process."""
-    return _IMAGE.load()
+    return IMAGE.load()
+
+
+def target() -> Target:
+    """The CPU, or the level of CPUs, that they were made for."""
+    return IMAGE.target()
 
 
 def is_made() -> bool:
     """Whether `load` finds them."""
-    return _IMAGE.is_made()
+    return IMAGE.is_made()
 
 
 def make() -> int:
     """Compile what `kernel_set` names, and cache it; returns how many kernels there are, 0 where they cannot be linked on this
     system."""
-    made = _IMAGE.make()
-    return len(made) if _IMAGE.is_made() else 0
+    made = IMAGE.make()
+    return len(made) if IMAGE.is_made() else 0
 
 
 def _texts(target: Target) -> Mapping[str, KernelText]:
@@ -35,4 +40,4 @@ def _texts(target: Target) -> Mapping[str, KernelText]:
     return {name: write(target) for name, write in kernels()}
 
 
-_IMAGE = CachedImage("first-tier", _texts)
+IMAGE = CachedImage("first-tier", _texts)

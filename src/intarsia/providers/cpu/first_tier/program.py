@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.codegen.llvm.target import Target
 from intarsia.ep.node_program import NodeFunction, NodeProgram
 from intarsia.ep.program import Program
 from intarsia.ep.provider import CompileContext
@@ -62,7 +61,7 @@ class FirstTierProvider(ReferenceExecutionProvider):
         addresses, threads = kernel_image.load(), context.intra_op_num_threads
         if addresses is None:
             return super().compile(graph, context)
-        calls = KernelCalls(addresses, get_pool(threads, PoolSettings.of(context.config, threads)), Target.host())
+        calls = KernelCalls(addresses, get_pool(threads, PoolSettings.of(context.config, threads)), kernel_image.target())
         functions = list(_functions(graph, calls))
         constants = {n: c if n in calls.packed else c.numpy() for n, c in graph.constants.items()}
         return NodeProgram(graph, functions, constants, self.name)
@@ -90,9 +89,11 @@ def _functions(graph: Graph, calls: KernelCalls) -> Iterator[NodeFunction]:
     read = Counter(name for node in graph.nodes for name in node.used_names())
     read.update(graph.output_names())
     for node in graph.nodes:
-        before = set(calls.packed)
+        before = len(calls.packed)
         yield _function(node, constants, calls)
-        for name in calls.packed - before:
+        for name in node.inputs if len(calls.packed) > before else ():
+            if name not in calls.packed:
+                continue
             if read[name] > 1:
                 calls.packed.discard(name)
             else:
