@@ -249,3 +249,16 @@ def test_initializers_that_a_feed_overrides() -> None:
     given = {"x": np.ones((2, 3), np.float32), "w": np.zeros((3, 4), np.float32)}
     found = session.profile(given, 1, roofline=False)
     assert sum(row.flop for row in found.by_kernel()) == 2 * 2 * 3 * 4
+
+
+def test_the_page_has_the_operations_of_the_sizes_that_were_profiled(make_session) -> None:
+    text = "g (float[n, 64] x, float[64, 32] w) => (float[n, 32] y) { [product] y = MatMul(x, w) }"
+    session = make_session(text)
+    assert next(node for node in session.explain().nodes).estimated
+    feed = {"x": np.ones((3, 64), np.float32), "w": np.ones((64, 32), np.float32)}
+    report = session.profile(feed, 2)
+    assert (report.costs["y"].flop, report.costs["y"].estimated) == (2 * 3 * 64 * 32, False)
+    assert report.costs["y"].nbytes == 4 * (3 * 64 + 64 * 32 + 3 * 32)
+    page = session.explain().to_html(report)
+    assert ">12,288<" in page
+    assert "~" not in page.partition("<tbody")[2].partition("</tbody>")[0]

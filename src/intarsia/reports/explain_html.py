@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape as escape_markup
 from typing import TYPE_CHECKING
 
@@ -114,10 +115,11 @@ def _filters(found: Explanation) -> str:
 
 
 def _rows(found: Explanation, profile: ProfileReport | None, colours: Mapping[str, str]) -> list[str]:
-    most = max((node.flop for node in found.nodes), default=0) or 1
     times = profile.node_times() if profile else {}
+    nodes = [_of_the_runs(node, profile) for node in found.nodes]
+    most = max((node.flop for node in nodes), default=0) or 1
     rows = []
-    for node, drawing in zip(found.nodes, _drawings(found.nodes, colours), strict=True):
+    for node, drawing in zip(nodes, _drawings(nodes, colours), strict=True):
         codes = " ".join(dict.fromkeys(refusal.code for refusal in node.refusals.values()))
         sign = "~" if node.estimated else ""
         flop = f'{sign}{node.flop:,}<span class="bar" style="width:{100 * node.flop / most:.1f}%"></span>' if node.flop else ""
@@ -133,6 +135,14 @@ def _rows(found: Explanation, profile: ProfileReport | None, colours: Mapping[st
         data = f'data-provider="{escape(node.provider)}" data-kind="{escape(node.kind)}" data-codes="{escape(codes)}"'
         rows.append(f"<tr {data}>{''.join(cells)}</tr>")
     return rows
+
+
+def _of_the_runs(node: NodeExplanation, profile: ProfileReport | None) -> NodeExplanation:
+    """With operations and bytes of the sizes that were profiled, beside which the times stand."""
+    found = profile.costs.get(node.outputs[0]) if profile is not None and node.outputs else None
+    if found is None:
+        return node
+    return replace(node, flop=found.flop, nbytes=found.nbytes, estimated=found.estimated)
 
 
 def _name(node: NodeExplanation) -> str:

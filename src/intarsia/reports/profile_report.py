@@ -62,6 +62,16 @@ class KernelTime:
 
 
 @dataclass(frozen=True)
+class NodeCost:
+    """Arithmetic operations of a node, and bytes that it reads and writes if it runs alone. `estimated`: with 32 for sizes that
+    are not known."""
+
+    flop: int
+    nbytes: int
+    estimated: bool
+
+
+@dataclass(frozen=True)
 class Row:
     """One line of a table. `share` of the run's time; `roofline`: the part of what the machine could do at most (None: not
     known), that is the least time for the operations and bytes, by the time taken; `best_roofline`: by the least time taken,
@@ -87,6 +97,7 @@ class ProfileReport:
         roof: what the machine can do at most; None where it was not asked for.
         estimated: some sizes are known in a run only, and operations were counted with 32 in their place.
         remarks: what providers say of runs: what prevents graphs of launches, say.
+        costs: of each node, by its first output, with the sizes of these runs.
     """
 
     run_milliseconds: tuple[float, ...]
@@ -95,6 +106,7 @@ class ProfileReport:
     estimated: bool = False
     trace: Profile = field(default_factory=Profile, repr=False)
     remarks: tuple[str, ...] = ()
+    costs: Mapping[str, NodeCost] = field(default_factory=dict, repr=False)
 
     @property
     def milliseconds(self) -> float:
@@ -253,7 +265,7 @@ def measure(
     reader = _Reader(split, _sizes(split.graph, inputs))
     kernels = reader.kernels(spans, faster)
     said = tuple(dict.fromkeys(line for program in model.programs for line in program.remarks()))
-    return ProfileReport(tuple(times), tuple(kernels), roof, reader.estimated, trace, said)
+    return ProfileReport(tuple(times), tuple(kernels), roof, reader.estimated, trace, said, reader.costs())
 
 
 def _sizes(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:
@@ -299,6 +311,17 @@ class _Reader:
         self.returned = set(split.graph.output_names())
         names = (n for node in split.graph.nodes for n in (*node.inputs, *node.outputs) if n)
         self.estimated = any(cost.is_estimated(split.graph, n, sizes) for n in names)
+
+    def costs(self) -> dict[str, NodeCost]:
+        """By a node's first output."""
+        graph, sizes = self.graph, self.sizes
+        return {
+            _first(node): NodeCost(
+                int(cost.flop(graph, node, sizes)), int(cost.moved_nbytes(graph, node, sizes)),
+                any(cost.is_estimated(graph, name, sizes) for name in (*node.inputs, *node.outputs) if name),
+            )
+            for node in graph.nodes
+        }  # fmt: skip
 
     def kernels(self, runs: Sequence[Sequence[Span]], counted: Sequence[int]) -> list[KernelTime]:
         """`counted`: the runs whose mean is taken."""
