@@ -43,7 +43,7 @@ def test_a_part_that_cannot_be_compiled_is_left_to_onnxruntime(sessions: Session
     def refuse(*_: Any) -> None:
         raise EPFail("not today")
 
-    monkeypatch.setattr(fused_part, "compiled", refuse)
+    monkeypatch.setattr(fused_part, "program_of", refuse)
     session = sessions.make(model(GATHER), {"take_all": "1"})
     assert taken(session) == 0
     np.testing.assert_array_equal(session.run(None, FEED)[0], np.ones((2, 4)))

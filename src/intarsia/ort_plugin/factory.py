@@ -78,7 +78,7 @@ class _Provider:
         self.words = structure(c_api.PROVIDER, functions)
         self.address = ctypes.addressof(self.words)
         compute = {name: factory.library.functions[name] for name in c_api.COMPUTE_INFO[1:]}
-        self.parts = FusedParts(factory.api, compute, entries, self.options.intra_op_num_threads)
+        self.parts = FusedParts(factory.api, compute, entries, self.options.intra_op_num_threads, self.options.take_all)
 
 
 class _Objects:
@@ -182,7 +182,7 @@ class _Functions:
         api = provider.api
         if api.get("Graph_GetParentNode", graph):
             return  # bodies are compiled with the node that has them
-        for handles in provider.parts.take(graph, provider.options.take_all):
+        for handles in provider.parts.take(graph):
             nodes = (ctypes.c_uint64 * len(handles))(*handles)
             fusion = (ctypes.c_uint64 * 2)(c_api.VERSION, 1)  # weights need not be kept for us
             api.call("EpGraphSupportInfo_AddNodesToFuse", support, nodes, len(handles), fusion)

@@ -6,7 +6,6 @@ import ctypes
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -19,8 +18,11 @@ from intarsia.ort_plugin import compute_text as word
 from intarsia.ort_plugin.c_api import COMPUTE_INFO, OrtApi, structure
 from intarsia.ort_plugin.graph_reader import GraphReader, bytes_at, tensor_of
 from intarsia.ort_plugin.native_call import NativeCalls, functions
+from intarsia.ort_plugin.part_program import program_of
 from intarsia.ort_plugin.selection import selected
+from intarsia.partition.partition import Part
 from intarsia.printable import get_logger
+from intarsia.providers.cpu.executable import HostStep
 from intarsia.providers.cpu.program.cpu_program import CpuProgram
 
 logger = get_logger("intarsia.plugin")
@@ -36,12 +38,16 @@ class FusedParts:
         compute: addresses of the functions of OrtNodeComputeInfo.
         entries: the session's configuration entries.
         threads: of a run; 0: as many as onnxruntime's pool has.
+        take_all: take nodes whatever is to be gained, also those that Python runs.
     """
 
-    def __init__(self, api: OrtApi, compute: Mapping[str, int], entries: Mapping[str, str], threads: int) -> None:
+    def __init__(
+        self, api: OrtApi, compute: Mapping[str, int], entries: Mapping[str, str], threads: int = 0, take_all: bool = False
+    ) -> None:
         self.api, self.threads = api, threads
+        self.take_all = take_all
         self.context = CompileContext(intra_op_num_threads=threads, config=_session_entries(entries))
-        self._compiled: dict[tuple[str, ...], CpuProgram] = {}
+        self._compiled: dict[frozenset[str], CpuProgram] = {}
         self._lock = fork_safety.lock()
         self.functions = np.zeros(word.FUNCTION_WORDS, np.int64)
         self.functions[word.GET_INPUT] = api.places["KernelContext_GetInput"]
@@ -52,21 +58,21 @@ class FusedParts:
         self.functions[word.PYTHON] = compute["Compute"]
         self.compute = {**compute, "Compute": functions().compute}
 
-    def take(self, handle: int, take_all: bool) -> Iterator[list[int]]:
+    def take(self, handle: int) -> Iterator[list[int]]:
         """The nodes of each part of an OrtGraph that is taken, as handles. All parts are compiled."""
         reader = GraphReader(self.api)
         try:
             graph = reader.graph(handle)
-            for part in self._divided(graph, take_all):
+            for part in self._divided(graph):
                 yield [reader.nodes[i] for i in part.nodes]
         finally:
             reader.close()
 
-    def _divided(self, graph: Graph, take_all: bool) -> Sequence[Any]:
+    def _divided(self, graph: Graph) -> Sequence[Part]:
         """Parts whose programs are in `_compiled`."""
         denied: dict[str, str] = {}
         for _ in range(_MOST_TRIES):
-            parts = selected(graph, denied, take_all)
+            parts = selected(graph, denied, self.take_all)
             found = [self._try(part.graph) for part in parts]
             new = {name: why for outcome in found if isinstance(outcome, dict) for name, why in outcome.items()}
             if not new:
@@ -77,21 +83,20 @@ class FusedParts:
 
     def _try(self, graph: Graph) -> CpuProgram | dict[str, str]:
         """The program of a part, or which of its nodes are in the way, by their first output, and why."""
-        key = tuple(graph.output_names())
         try:
-            program = self._compiled[key] = compiled(graph, self.context)
+            program = self._compiled[frozenset(graph.output_names())] = program_of(graph, self.context)
         except (IntarsiaError, MemoryError) as error:
             return {_first(node.outputs): f"it could not be compiled: {error}" for node in graph.nodes}
-        return program
+        return program if self.take_all else run_by_python(graph, program) or program
 
     def part(self, graph: int, node: int) -> FusedPart:
         """What runs a fused node."""
         reader = GraphReader(self.api)
         inputs = reader.names(self.api.items("Node_GetNumInputs", "Node_GetInputs", node))
         outputs = reader.names(self.api.items("Node_GetNumOutputs", "Node_GetOutputs", node))
-        program = self._compiled.pop(tuple(outputs), None)
+        program = self._compiled.pop(frozenset(outputs), None)
         if program is None or not set(program.inputs) <= set(inputs):
-            program = compiled(reader.graph(graph), self.context)
+            program = program_of(reader.graph(graph), self.context)
             reader.close()
         return FusedPart(self, program, inputs, outputs)
 
@@ -158,25 +163,20 @@ class FusedPart:
             array_at(api.get("GetTensorMutableData", value), DType.of(result.dtype), result.shape)[...] = result
 
 
+def run_by_python(graph: Graph, program: CpuProgram) -> dict[str, str]:
+    """Nodes of a part that its program has left to Python, by their first output, and why; all, where it is not known which."""
+    steps = [unit for unit in program.executable.units if isinstance(unit, HostStep)]
+    reasons: dict[str, str] = {}
+    for step in steps:
+        names = {step.node.name, *step.node.origin} - {""}
+        made = [n for n in graph.nodes if not set(n.outputs).isdisjoint(step.node.outputs) or n.name in names] or graph.nodes
+        reasons |= {_first(node.outputs): f"it runs as Python: {step.reason}" for node in made}
+    return reasons
+
+
 def array_at(address: int, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
     """The tensor at an address."""
     return bytes_at(address, math.prod(shape) * dtype.numpy.itemsize).view(dtype.numpy).reshape(shape)
-
-
-def compiled(graph: Graph, context: CompileContext) -> CpuProgram:
-    """The program of a part.
-
-    Raises:
-        IntarsiaError: it cannot be compiled.
-    """
-    from intarsia.model.load_and_optimize import optimised, with_imports
-    from intarsia.options.session_options import SessionOptions
-    from intarsia.providers.cpu import CPUExecutionProvider
-
-    ready = optimised(with_imports(graph), SessionOptions(), frozenset())
-    program = CPUExecutionProvider().compile(ready, context)
-    assert isinstance(program, CpuProgram)
-    return program
 
 
 def _session_entries(entries: Mapping[str, str]) -> dict[str, str]:

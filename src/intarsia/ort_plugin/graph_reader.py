@@ -118,16 +118,21 @@ class GraphReader:
         if not self.api.get("ValueInfo_IsConstantInitializer", info) & 1:
             return  # its caller may give another value
         shape = tuple(int(n) for n in kind.shape if isinstance(n, int))
+        data = Weight(self, info, name)
+        graph.constants[name] = Constant(name, kind.dtype, shape, data, "onnxruntime's initializer", kept=False)
 
-        def read() -> np.ndarray:
-            if not self._valid:
-                raise EPFail(f"weight {name!r} was asked for after onnxruntime's call, when it may lie there no more")
-            return self._tensor(self.api.get("ValueInfo_GetInitializerValue", info))
+    def weight(self, info: int, name: str) -> np.ndarray:
+        """The data of an initializer where onnxruntime has it.
 
-        graph.constants[name] = Constant(name, kind.dtype, shape, read, "onnxruntime's initializer", kept=False)
+        Raises:
+            EPFail: onnxruntime's call is over.
+        """
+        if not self._valid:
+            raise EPFail(f"weight {name!r} was asked for after onnxruntime's call, when it may lie there no more")
+        return self.tensor(self.api.get("ValueInfo_GetInitializerValue", info))
 
-    def _tensor(self, value: int) -> np.ndarray:
-        """A copy of a tensor (OrtValue)."""
+    def tensor(self, value: int) -> np.ndarray:
+        """A tensor (OrtValue), where it lies."""
         dtype, shape, address = tensor_of(self.api, value)
         if dtype is DType.STRING:
             raise EPFail("tensors of strings are not read")
@@ -136,7 +141,7 @@ class GraphReader:
         data = bytes_at(address, nbytes)
         if dtype.bits % 8:
             return unpack_bits(data, dtype, count).reshape(shape)
-        return data.view(dtype.numpy).reshape(shape).copy()
+        return data.view(dtype.numpy).reshape(shape)
 
     # --- nodes ---
 
@@ -187,7 +192,7 @@ class GraphReader:
     def _tensor_attribute(self, handle: int) -> np.ndarray:
         value = self.api.get("OpAttr_GetTensorAttributeAsOrtValue", handle)
         try:
-            return self._tensor(value)
+            return self.tensor(value).copy()
         finally:
             self.api.word("ReleaseValue", value)
 
@@ -220,6 +225,20 @@ class GraphReader:
                 raise EPFail(message)
             self.api.word("ReleaseStatus", status)
             room = used.value
+
+
+class Weight:
+    """Reads an initializer: a copy, or where it lies."""
+
+    def __init__(self, reader: GraphReader, info: int, name: str) -> None:
+        self._reader, self._info, self._name = reader, info, name
+
+    def __call__(self) -> np.ndarray:
+        return self.in_place().copy()
+
+    def in_place(self) -> np.ndarray:
+        """The data in onnxruntime's memory, for as long as its call lasts."""
+        return self._reader.weight(self._info, self._name)
 
 
 def tensor_of(api: OrtApi, value: int) -> tuple[DType, tuple[int, ...], int]:

@@ -8,7 +8,10 @@ from intarsia.ep.provider import ExecutionProvider, Support
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ort_plugin.graph_reader import UNREADABLE
-from intarsia.partition.partition import Part, PartitionOptions, partition
+from intarsia.partition.partition import Part, PartitionOptions, label, partition
+from intarsia.printable import get_logger
+
+logger = get_logger("intarsia.plugin")
 
 NAME = "IntarsiaCPU"
 _CALL_MICROSECONDS = 20.0
@@ -39,8 +42,6 @@ class PluginSelection(ExecutionProvider):
         record = registry().find(node.domain, node.op_type, node.version or 10_000)
         if record is None:
             return Support.no(f"{node.qualified_op} version {node.version} has no definition", code="no-kernel")
-        if record.host:
-            return Support.no(f"{node.qualified_op} runs as Python: {record.reason}", code="host")
         wrong = next(_unlike(node, graph), None)
         return Support.yes() if wrong is None else Support.no(wrong, code="type")
 
@@ -57,6 +58,9 @@ class _Onnxruntime(ExecutionProvider):
 def selected(graph: Graph, denied: Mapping[str, str], take_all: bool) -> Sequence[Part]:
     """The parts that IntarsiaCPU takes; no two depend on each other in a circle. `take_all`: also small ones."""
     split = partition(graph, [PluginSelection(denied), _Onnxruntime()], PartitionOptions(keep_islands=take_all))
+    for placement in split.placements:
+        if placement.provider != NAME:
+            logger.debug("%s stays with onnxruntime: %s", label(placement.node), placement.refusals[NAME].reason)
     return [part for part in split.parts if part.provider.name == NAME]
 
 
