@@ -26,6 +26,7 @@ UNREADABLE = "unreadable"
 _INT, _INTS, _FLOAT, _FLOATS, _STRING, _STRINGS, _GRAPH, _TENSOR = range(1, 9)  # OrtOpAttrType
 _LISTS = {_INTS: np.int64, _FLOATS: np.float32}
 _FIRST_NBYTES = 256
+_DEFAULT_ACTIVATIONS = ["Tanh", "Tanh"]  # onnxruntime writes defaults out: RNN's has two names also for one direction
 _DTYPES = {int(dtype): dtype for dtype in DType}
 
 
@@ -158,6 +159,8 @@ class GraphReader:
         node.version = api.get("Node_GetSinceVersion", handle)
         for attribute in api.items("Node_GetNumAttributes", "Node_GetAttributes", handle):
             self._attribute(node, attribute)
+        if node.op_type == "RNN" and node.attributes.get("activations") == _DEFAULT_ACTIVATIONS:
+            del node.attributes["activations"]
         if api.get("Node_GetNumSubgraphs", handle):
             self._subgraphs(node, handle)
         return node
