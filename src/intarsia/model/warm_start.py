@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from intarsia.ep.provider import CompileContext, ExecutionProvider, Program, SavedProgram
     from intarsia.graph.model import Graph
-    from intarsia.model.compiled_model import CompiledModel
     from intarsia.model.runnable import Runnable
     from intarsia.options.session_options import SessionOptions
 
@@ -202,7 +201,7 @@ class WarmStart:
             found.append(key)
         return tuple(found)
 
-    def keep(self, signature: Signature, model: CompiledModel, provider: ExecutionProvider) -> None:
+    def keep(self, signature: Signature, model: Runnable, provider: ExecutionProvider) -> None:
         """Write the entry, if the model is one program that can be kept."""
         if not self._cache.writable:
             return

@@ -1,7 +1,7 @@
 """OrtApi and OrtEpApi: functions of onnxruntime that the plugin calls, by their names, and statuses.
 
-Where a function stands in its table, and what it takes, are facts of onnxruntime's public headers (onnxruntime_c_api.h,
-onnxruntime_ep_c_api.h): tables only grow at their ends, so a place is the same in all versions that have it.
+Where a function stands in its table is what `providers.plugin.api_tables` says: tables only grow at their ends, so a place is
+the same in all versions that have it.
 """
 
 from __future__ import annotations
@@ -12,46 +12,12 @@ from typing import Any
 
 from intarsia import errors
 from intarsia.errors import EPFail
+from intarsia.providers.plugin.api_tables import tables
 
 VERSION = 24
 """The version of the interface that the plugin is written for: onnxruntime 1.24 and all later ones offer it."""
 
-API_PLACES: Mapping[str, int] = {
-    "CreateStatus": 0, "GetErrorMessage": 2, "GetTensorMutableData": 51, "CastTypeInfoToTensorInfo": 55,
-    "GetOnnxTypeFromTypeInfo": 56, "GetTensorElementType": 60, "GetDimensionsCount": 61, "GetDimensions": 62,
-    "GetSymbolicDimensions": 63, "KernelContext_GetInput": 90, "KernelContext_GetOutput": 91, "ReleaseStatus": 93,
-    "ReleaseValue": 96, "ReadOpAttr": 272, "KernelContext_ParallelFor": 274, "GetValueInfoName": 289,
-    "GetValueInfoTypeInfo": 290, "GetKeyValuePairs": 298, "ReleaseKeyValuePairs": 300, "HardwareDevice_Type": 307,
-    "GetEpApi": 317, "ValueInfo_GetInitializerValue": 326, "ValueInfo_GetExternalInitializerInfo": 327,
-    "ValueInfo_IsConstantInitializer": 331, "Graph_GetName": 333, "Graph_GetOnnxIRVersion": 335,
-    "Graph_GetNumOperatorSets": 336, "Graph_GetOperatorSets": 337, "Graph_GetNumInputs": 338, "Graph_GetInputs": 339,
-    "Graph_GetNumOutputs": 340, "Graph_GetOutputs": 341, "Graph_GetNumInitializers": 342, "Graph_GetInitializers": 343,
-    "Graph_GetNumNodes": 344, "Graph_GetNodes": 345, "Graph_GetParentNode": 346, "Node_GetName": 349,
-    "Node_GetOperatorType": 350, "Node_GetDomain": 351, "Node_GetSinceVersion": 352, "Node_GetNumInputs": 353,
-    "Node_GetInputs": 354, "Node_GetNumOutputs": 355, "Node_GetOutputs": 356, "Node_GetNumImplicitInputs": 357,
-    "Node_GetImplicitInputs": 358, "Node_GetNumAttributes": 359, "Node_GetAttributes": 360,
-    "OpAttr_GetTensorAttributeAsOrtValue": 362, "OpAttr_GetType": 363, "OpAttr_GetName": 364, "Node_GetNumSubgraphs": 365,
-    "Node_GetSubgraphs": 366, "ReleaseExternalInitializerInfo": 369, "ExternalInitializerInfo_GetFilePath": 370,
-    "ExternalInitializerInfo_GetFileOffset": 371, "ExternalInitializerInfo_GetByteSize": 372,
-    "GetSessionOptionsConfigEntries": 379, "TensorTypeAndShape_HasShape": 390,
-    "GetTensorElementTypeAndShapeDataReference": 414,
-}  # fmt: skip
-EP_PLACES: Mapping[str, int] = {"CreateEpDevice": 0, "EpGraphSupportInfo_AddNodesToFuse": 2}
-
-FACTORY = (
-    "ort_version_supported", "GetName", "GetVendor", "GetSupportedDevices", "CreateEp", "ReleaseEp", "GetVendorId",
-    "GetVersion", "ValidateCompiledModelCompatibilityInfo", "CreateAllocator", "ReleaseAllocator", "CreateDataTransfer",
-    "IsStreamAware",
-    "CreateSyncStreamForDevice",
-)  # fmt: skip
-PROVIDER = (
-    "ort_version_supported", "GetName", "GetCapability", "Compile", "ReleaseNodeComputeInfos", "GetPreferredDataLayout",
-    "ShouldConvertDataLayoutForOp", "SetDynamicOptions", "OnRunStart", "OnRunEnd", "CreateAllocator",
-    "CreateSyncStreamForDevice", "GetCompiledModelCompatibilityInfo", "GetKernelRegistry", "IsConcurrentRunSupported",
-)  # fmt: skip
-COMPUTE_INFO = ("ort_version_supported", "CreateState", "Compute", "ReleaseState")
-"""Fields of the structures that a plugin gives, each 8 bytes, in their order up to the last that a plugin of version 24 has."""
-_SPARE = 24  # words that later versions have behind these
+_SPARE = 24  # words that later versions have behind the fields of a structure
 
 FAIL, INVALID_ARGUMENT, NO_SUCH_FILE, NOT_IMPLEMENTED, INVALID_GRAPH, EP_FAIL = 1, 2, 3, 9, 10, 11
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
@@ -72,7 +38,7 @@ class OrtApi:
     """The functions of one onnxruntime.
 
     Attributes:
-        places: addresses of all functions in `API_PLACES` and `EP_PLACES`, by name.
+        places: addresses of all functions that both tables have in `VERSION`, by name.
     """
 
     def __init__(self, base: int) -> None:
@@ -86,9 +52,9 @@ class OrtApi:
         if not table:
             found = ctypes.PYFUNCTYPE(ctypes.c_char_p)(version)() or b""
             raise EPFail(f"IntarsiaCPU needs onnxruntime 1.{VERSION} or newer; this is {found.decode()}")
-        self.places = _read(table, API_PLACES)
+        self.places = _read(table, "OrtApi")
         ep_api = _FUNCTIONS[0](self.places["GetEpApi"])()
-        self.places |= _read(ep_api, EP_PLACES)
+        self.places |= _read(ep_api, "OrtEpApi")
         self._functions: dict[tuple[str, int], Any] = {}
 
     def word(self, name: str, *arguments: Any) -> int:
@@ -144,15 +110,22 @@ def early_status(base: int, error: BaseException) -> int:
     return create(EP_FAIL, f"IntarsiaCPU: {error}".encode()) or 0
 
 
-def structure(fields: tuple[str, ...], functions: Mapping[str, int]) -> ctypes.Array[ctypes.c_uint64]:
-    """A structure of functions as onnxruntime reads it: those that are not given are 0."""
+def structure(name: str, functions: Mapping[str, int]) -> ctypes.Array[ctypes.c_uint64]:
+    """A structure of functions (OrtEpFactory, OrtEp, OrtNodeComputeInfo) as onnxruntime reads it: those that are not given
+    are 0."""
+    fields = _entries(name)
     words = (ctypes.c_uint64 * (len(fields) + _SPARE))()
     words[0] = VERSION
-    for i, name in enumerate(fields[1:], 1):
-        words[i] = functions.get(name, 0)
+    for i, field in enumerate(fields[1:], 1):
+        words[i] = functions.get(field, 0)
     return words
 
 
-def _read(table: int, places: Mapping[str, int]) -> dict[str, int]:
-    words = (ctypes.c_uint64 * (max(places.values()) + 1)).from_address(table)
-    return {name: words[place] for name, place in places.items()}
+def _entries(table: str) -> list[str]:
+    """Names of a table's entries, in order, up to the last that `VERSION` has."""
+    return [entry.name for entry in tables()[table] if entry.since <= VERSION]
+
+
+def _read(address: int, table: str) -> dict[str, int]:
+    names = _entries(table)
+    return dict(zip(names, (ctypes.c_uint64 * len(names)).from_address(address), strict=True))

@@ -25,6 +25,8 @@ logger = get_logger("intarsia.plugin")
 
 _CPU = 0  # of OrtHardwareDeviceType
 _PREFIX = f"ep.{NAME.lower()}."
+_PROVIDES = ("GetName", "GetCapability", "Compile", "ReleaseNodeComputeInfos", "IsConcurrentRunSupported")
+_COMPUTES = ("CreateState", "Compute", "ReleaseState")
 _ARGUMENTS = {"CreateEpFactories": 6, "ReleaseEpFactory": 1, "GetSupportedDevices": 6, "CreateEp": 7, "ReleaseEp": 2,
               "GetCapability": 3, "Compile": 6, "ReleaseNodeComputeInfos": 3, "CreateState": 3, "Compute": 3}  # fmt: skip
 
@@ -62,7 +64,7 @@ class _Factory:
 
     def __init__(self, library: Library, api: OrtApi) -> None:
         self.library, self.api = library, api
-        self.words = structure(c_api.FACTORY, library.functions)
+        self.words = structure("OrtEpFactory", library.functions)
         self.address = ctypes.addressof(self.words)
 
 
@@ -72,12 +74,10 @@ class _Provider:
     def __init__(self, factory: _Factory, entries: Mapping[str, str]) -> None:
         self.api = factory.api
         self.options = PluginOptions.of(entries)
-        functions = {name: factory.library.functions[name] for name in c_api.PROVIDER if name in factory.library.functions}
-        functions.pop("CreateAllocator")  # the default one
-        functions.pop("CreateSyncStreamForDevice")
-        self.words = structure(c_api.PROVIDER, functions)
+        functions = {name: factory.library.functions[name] for name in _PROVIDES}
+        self.words = structure("OrtEp", functions)
         self.address = ctypes.addressof(self.words)
-        compute = {name: factory.library.functions[name] for name in c_api.COMPUTE_INFO[1:]}
+        compute = {name: factory.library.functions[name] for name in _COMPUTES}
         self.parts = FusedParts(factory.api, compute, entries, self.options.intra_op_num_threads, self.options.take_all)
 
 

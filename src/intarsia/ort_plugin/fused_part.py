@@ -15,7 +15,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph
 from intarsia.machine import fork_safety
 from intarsia.ort_plugin import compute_text as word
-from intarsia.ort_plugin.c_api import COMPUTE_INFO, OrtApi, structure
+from intarsia.ort_plugin.c_api import OrtApi, structure
 from intarsia.ort_plugin.graph_reader import GraphReader, bytes_at, tensor_of
 from intarsia.ort_plugin.native_call import NativeCalls, functions
 from intarsia.ort_plugin.part_program import program_of
@@ -116,7 +116,7 @@ class FusedPart:
 
     def __init__(self, parts: FusedParts, program: CpuProgram, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         self.parts, self.program = parts, program
-        self.words = structure(COMPUTE_INFO, parts.compute)
+        self.words = structure("OrtNodeComputeInfo", parts.compute)
         self.words[word.FUNCTIONS] = parts.functions.ctypes.data
         self.address = ctypes.addressof(self.words)
         self.takes = [inputs.index(name) for name in program.inputs]

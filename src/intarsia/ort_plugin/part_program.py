@@ -94,7 +94,7 @@ def _attribute(value: Any) -> Iterator[bytes | memoryview]:
 
 
 def _bytes(array: np.ndarray) -> memoryview:
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def _described(value: Value) -> tuple[str, str]:

@@ -189,7 +189,7 @@ def empty_function() -> int:
 
 def run_function() -> int:
     """The address of the C function that runs a call: of the words of a pool and of the call, it returns a status."""
-    return ctypes.cast(_native().run, ctypes.c_void_p).value or 0  # type: ignore[arg-type] # ctypes made it
+    return _native().run_address
 
 
 def whole_step() -> int:
@@ -348,6 +348,7 @@ class _Native:
     again: int
     dynamic: int
     empty: int
+    run_address: int
     signals: ctypes.Array[ctypes.c_int64]
 
 
@@ -408,6 +409,7 @@ def _native() -> _Native:
         again,
         open_,
         empty,
+        run,
         (int64 * word.SIGNAL_WORDS).from_address(signals),
     )
 
