@@ -137,7 +137,7 @@ class TestCompareWithAnother:
 
     def test_models(self, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["compare", MODEL, MODEL]) == 0
-        assert "agree in 1 outputs" in capsys.readouterr().out
+        assert "agree in 1 output\n" in capsys.readouterr().out
         assert main(["compare", str(model), MODEL]) == 1
         assert re.search(r"part:\n  output 'probabilities' differs by", capsys.readouterr().out)
         assert main(["compare", str(model), MODEL, "--atol", "2"]) == 0

@@ -41,7 +41,8 @@ class OutputComparison:
         head = f"{left} and {right} agree" if self.equal else f"{left} and {right} part:"
         lines = [f"  output {each}" for each in self.differences]
         lines += [f"  {label} alone has {', '.join(map(repr, names))}" for label, names in self.only.items() if names]
-        return "\n".join([f"{head} in {len(self.compared)} outputs" if self.equal else head, *lines])
+        count = f"{len(self.compared)} output{'s' * (len(self.compared) != 1)}"
+        return "\n".join([f"{head} in {count}" if self.equal else head, *lines])
 
 
 def compare_outputs(

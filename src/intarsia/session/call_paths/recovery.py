@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from intarsia.errors import EPFail, IntarsiaError, crashed, is_of_a_signal_handler
+from intarsia.errors import EPFail, IntarsiaError, NodeFailed, crashed, is_of_a_signal_handler
 from intarsia.plan.size_constraints import BranchApart, SizesApart
 from intarsia.providers.fallback import report
 from intarsia.providers.registry import CPU
@@ -22,6 +22,10 @@ def other_model(engine: LocalEngine, model: Runnable, inputs: list[Any], error: 
         found = other_variant(engine, model, inputs, error)
         if found is not None:
             return found
+    if isinstance(error, NodeFailed):
+        from intarsia.session.call_paths.index_errors import named
+
+        raise named(engine, inputs, error) from error.__cause__
     if isinstance(error, IntarsiaError | MemoryError):
         raise error
     raise crashed(provider_of(engine, model), "in a run", error) from error
