@@ -3,21 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Any
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.model import Graph
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.framework.registry import Registry
+from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
+from intarsia.providers.cpu.kernels.common.schedule import LoweringEnv, Schedule, first_of
+from intarsia.providers.cpu.kernels.common.template import Template
+
+
+class _NoConstants:
+    """No operand is known."""
+
+    def is_constant(self, name: str) -> bool:
+        return False
+
+    def array(self, name: str) -> None:
+        return None
+
+    def original_type(self, name: str) -> None:
+        return None
 
 
 @dataclass(frozen=True)
 class LegalizeEnv:
-    """What passes depend on besides the graph: operators, the machine, and the session's configuration entries."""
+    """What passes depend on besides the graph: operators, the machine, and the session's configuration entries.
+
+    Attributes:
+        written: nodes that were written anew by a schedule, for the report of schedules.
+    """
 
     registry: Registry
     target: Target
     config: Mapping[str, str]
+    written: list[Template] = field(default_factory=list)
+
+    def choose(self, template: Template) -> Schedule[Any]:
+        """The schedule by which a node is written anew. It does not depend on elements of constants."""
+        self.written.append(template)
+        env = LoweringEnv(self.target, LoweringOptions.of(self.config), _NoConstants(), {})
+        return first_of(template.schedule_table(), template, env)
 
     @property
     def keeps_qdq(self) -> bool:

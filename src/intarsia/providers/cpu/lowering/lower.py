@@ -38,7 +38,7 @@ from intarsia.providers.cpu.kernels.common.loop_cost import SERIAL_ELEMENTS, Loo
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
 from intarsia.providers.cpu.kernels.common.packing import Packing
 from intarsia.providers.cpu.kernels.common.schedule import LoweringEnv, choose
-from intarsia.providers.cpu.kernels.common.template import FusedOperand
+from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template
 from intarsia.providers.cpu.kernels.movement.concat_output import joined_step
 from intarsia.providers.cpu.kernels.quantize.byte_lookup import byte_function
 from intarsia.providers.cpu.legalize.legalize import PassEntry, legalize
@@ -74,6 +74,7 @@ class Lowered:
     values: dict[str, np.ndarray]  # elements (numbers or symbolic) of values that are known before the run
     passes: tuple[PassEntry, ...]  # which changed the graph, or bodies of it
     env: LoweringEnv  # what schedules were chosen for
+    written: tuple[Template, ...] = ()  # nodes that passes wrote anew by schedules
 
 
 def lower_graph(
@@ -89,14 +90,16 @@ def lower_graph(
     """
     config = config or {}
     disabled = names_in(config.get(DISABLED_KEY, "")).intersection(pass_names())
-    legalized = legalize(graph, LegalizeEnv(registry, target, config), disabled=disabled)
+    given = LegalizeEnv(registry, target, config)
+    legalized = legalize(graph, given, disabled=disabled)
     inference = legalized.inference
     grouping = group(inference, registry)
     options = LoweringOptions.of(config)
     env = LoweringEnv(target, options, _Workspace(inference.graph.constants, options, {}), MappingProxyType({}))
     env = replace(env, choices=choices(grouping, inference.graph, env) if callable(choices) else choices)
     asked = [*unlike([*sizes_asked(legalized.given)], sizes_asked(inference))]
-    return _Lowerer(inference, grouping, env, registry, config, known, begin, asked, legalized.log).run()
+    lowered = _Lowerer(inference, grouping, env, registry, config, known, begin, asked, legalized.log).run()
+    return replace(lowered, written=tuple(given.written))
 
 
 class _Workspace:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from schedule_models import ZEN4, check_report, lowered, model_of, report, said
 
 import intarsia
-from intarsia.graph.model import Node
-from intarsia.providers.cpu.kernels.conv.conv_transpose import as_phases
+from intarsia.providers.cpu.kernels.conv import conv_transpose
+from intarsia.providers.cpu.kernels.conv.conv_transpose import SCHEDULES
+from intarsia.providers.cpu.program.schedule_report import schedule_report
 
 torch = pytest.importorskip("torch", reason="the reference of transposed convolutions")
 
@@ -69,19 +71,66 @@ def test_as_torch(kind: str, biased: bool, is_open: bool) -> None:
         np.testing.assert_allclose(found, wanted[:1], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("kernel", "lengths", "how", "count"),
-    [
-        ((24, 16, 4, 4), (4, 4), {"strides": [2, 2], "pads": [1] * 4}, 4),
-        ((24, 16, 4, 4), (64, 64), {"strides": [2, 2], "pads": [1] * 4}, 0),  # one block of 65 more
-        ((24, 16, 3, 3), (64, 64), {"strides": [2, 2], "pads": [1] * 4, "output_padding": [1, 1]}, 4),
-        ((24, 16, 2, 2), (4, 4), {"strides": [2, 2]}, 0),  # nothing is multiplied in vain
-        ((24, 12, 4, 4), (4, 4), {"strides": [2, 2], "pads": [1] * 4}, 0),  # filters that fill no vector
-        ((24, 16, 16), (4,), {"strides": [16], "pads": [4, 4], "output_padding": [8]}, 0),  # too many
-    ],
-)
-def test_phases_are_apart_where_that_saves(
-    kernel: tuple[int, ...], lengths: tuple[int, ...], how: dict[str, Any], count: int
+CHOICES = {
+    "one block of 5 more": ((24, 16, 4, 4), (4, 4), {"strides": [2, 2], "pads": [1] * 4}, 4, ""),
+    "one block of 65 more": (
+        (24, 16, 4, 4), (64, 64), {"strides": [2, 2], "pads": [1] * 4}, 0, "it saves 1.03 times the products, less than 1.1",
+    ),
+    "a window that is no multiple": (
+        (24, 16, 3, 3), (64, 64), {"strides": [2, 2], "pads": [1] * 4, "output_padding": [1, 1]}, 4, "",
+    ),
+    "symbols": ((24, 16, 3, 3), ("h", "w"), {"strides": [2, 2], "pads": [1] * 4, "output_padding": [1, 1]}, 4, ""),
+    "nothing in vain": ((24, 16, 2, 2), (4, 4), {"strides": [2, 2]}, 0, "it saves 1.00 times the products, less than 1.1"),
+    "no whole vector": (
+        (24, 12, 4, 4), (4, 4), {"strides": [2, 2], "pads": [1] * 4}, 0, "12 filters are no multiple of 16",
+    ),
+    "large blocks": (
+        (24, 16, 16), (4,), {"strides": [16], "pads": [4, 4], "output_padding": [8]}, 0,
+        "a block of its strides has 16 pixels; it takes 2 to 8",
+    ),
+    "groups": ((24, 16, 4, 4), (4, 4), {"strides": [2, 2], "pads": [1] * 4, "group": 2}, 0, "it has groups"),
+    "a border that cuts blocks": (
+        (24, 16, 4, 4), (4, 4), {"strides": [2, 2]}, 0, "its borders cut blocks of its strides, or leave some out",
+    ),
+    "a pixel without taps": (
+        (24, 16, 1, 1), (4, 4), {"strides": [2, 2], "output_padding": [1, 1]}, 0,
+        "some pixels of a block see nothing of the map's pixel that they belong to",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernel", "lengths", "how", "count", "why"), CHOICES.values(), ids=CHOICES)
+def test_each_pixel_is_a_convolution_where_that_saves(
+    kernel: tuple[int, ...], lengths: tuple[int | str, ...], how: dict[str, Any], count: int, why: str
 ) -> None:
-    node = Node("ConvTranspose", ["x", "w"], ["y"], how)
-    assert len(as_phases(node, kernel, lengths) or ()) == count
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], **how)
+    weights = np.zeros(kernel, np.float32)
+    made = lowered(model_of(node, {"x": (np.float32, (1, kernel[0], *lengths))}, {"w": weights}, np.float32), ZEN4)
+    found = report(made, "ConvTranspose")
+    check_report(found, SCHEDULES)
+    assert found.output == "y"
+    assert found.chosen == ("each-pixel" if count else "whole-blocks")
+    verdict = said(found, "each-pixel")
+    assert (verdict.applies.reason or verdict.pays.reason or "") == why
+    told = [each.op_type for each in schedule_report(made) if each.op_type != "Transpose"]
+    assert told == ["ConvTranspose", *["Conv"] * (count or 1)]  # which have schedules of their own
+
+
+def test_a_way_to_write_has_no_steps() -> None:
+    with pytest.raises(NotImplementedError, match="whole-blocks: the convolutions"):
+        SCHEDULES[-1].steps(None, None)  # type: ignore[arg-type]
+
+
+STRIDED = [name for name, (_, _, how) in KINDS.items() if max(how["strides"]) > 1]
+
+
+@pytest.mark.parametrize("schedule", [s.name for s in SCHEDULES])
+@pytest.mark.parametrize("kind", STRIDED)
+def test_every_way_gives_the_same(kind: str, schedule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape, kernel, how = KINDS[kind]
+    monkeypatch.setattr(conv_transpose, "SCHEDULES", tuple(s for s in SCHEDULES if s.name in (schedule, "whole-blocks")))
+    monkeypatch.setattr(conv_transpose, "_WORTH", 0.0)
+    rng = np.random.default_rng(len(kind))
+    x, w = rng.standard_normal(shape, np.float32), rng.standard_normal(kernel, np.float32)
+    found = _session(w, None, shape, how).run(None, {"x": x})[0]
+    np.testing.assert_allclose(found, np.maximum(_expected(x, w, None, how), 0), rtol=1e-4, atol=1e-4)

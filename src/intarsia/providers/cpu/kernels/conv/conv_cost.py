@@ -21,7 +21,7 @@ else:
 
 FEW_PIXELS = 24  # fewer: weights, read once, are what limits
 UNIT_FILTERS = 64  # fewer are not worth rounding the input to bfloat16
-_BYTES_PER_SECOND = 20e9  # of the input and the output, which mostly come from memory
+BYTES_PER_SECOND = 20e9  # of the input and the output, which mostly come from memory
 
 
 def reads_floats(node: Convolution) -> Support:
@@ -56,5 +56,5 @@ def estimated(
     lanes = env.target.vector_bytes / 64 * 4 / item
     compute = 2 * sums * terms / (found.flops * rate * lanes)
     weights = filters * terms * item / found.weight_bytes
-    moving = (moved * (inputs + outputs) + 2 * copied * inputs) / _BYTES_PER_SECOND
+    moving = (moved * (inputs + outputs) + 2 * copied * inputs) / BYTES_PER_SECOND
     return max(compute, weights) + found.overlap * min(compute, weights) + moving

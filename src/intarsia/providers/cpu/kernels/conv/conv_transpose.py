@@ -5,7 +5,7 @@ filters of an ordinary convolution over ceil(k / s) input pixels, computed toget
 
 Computed together, all pixels of a block have the most taps, over one input pixel more than there are where a border is cut: a
 window of 3 with stride 2 multiplies 16 numbers for 9, one of 4 over a map of 4 x 4 has 25 blocks for 16. Where that is much,
-each pixel of the block is a convolution of its own (`as_phases`).
+each pixel of the block is a convolution of its own (`EachPixel`).
 """
 
 from __future__ import annotations
@@ -17,17 +17,24 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.graph.dims import Dim, Expr
+from intarsia.ep.capability import Support
+from intarsia.graph.dims import Dim, Expr, Shape, numbers_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
-from intarsia.providers.cpu.kernels.common.tensor_spec import spec_of
+from intarsia.plan.step import Step
+from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule
+from intarsia.providers.cpu.kernels.common.template import Template
+from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec, spec_of
+from intarsia.providers.cpu.kernels.conv.conv_cost import BYTES_PER_SECOND
+from intarsia.providers.cpu.kernels.conv.winograd.cost_model import rates
 
 _MOST_BLOCK = 1 << 12  # pixels of a stride's block
 _MOST_PHASES = 8
 _WORTH = 1.1  # times fewer multiplications, from which on phases are convolutions of their own
 _VECTOR = 16  # filters
+_USUAL_LENGTH = 32  # of a map's axis that is not known
 
 
 @dataclass(frozen=True)
@@ -81,41 +88,139 @@ def _spacing(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...], t
     return strides, pads, tuple(attributes.get("output_padding") or (0,) * rank)
 
 
-def as_phases(node: Node, shape: Sequence[int], lengths: Sequence[Dim]) -> list[Phase] | None:
-    """The block's pixels as convolutions, first axis outermost, if that saves enough; `shape` is the weights', `lengths` the
-    map's.
+@dataclass(frozen=True)
+class TransposedConvolution(Template):
+    """A ConvTranspose of float by constant weights, which is written as convolutions where the graph gets its layout: its
+    schedules are ways to write it."""
 
-    Output pixel s q + p sums x[q + d - j] w[j s + r] over j, with d, r = divmod(p + pad, s).
-    """
-    rank, kernel = len(shape) - 2, shape[2:]
-    strides, pads, extra = _spacing(node, rank)
-    axes = list(zip(kernel, strides, pads, pads[rank:], extra, strict=False))
-    whole = all(k + e - low - high == s for k, s, low, high, e in axes)  # each pixel of the map has one of each phase
-    if not whole or node.attributes.get("group", 1) != 1 or shape[1] % _VECTOR or not 1 < math.prod(strides) <= _MOST_PHASES:
+    @property
+    def lengths(self) -> Shape:
+        """Of the map, along its spatial axes."""
+        return self.operand(0).shape[2:]
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        """[C, M / group, k...]."""
+        return numbers_of(self.operand(1).shape)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return _spacing(self.node, len(self.lengths))[0]
+
+    @property
+    def axes(self) -> list[tuple[int, int, int, int, int]]:
+        """For each spatial axis its window, stride, pads before and behind, and the output's padding."""
+        rank, kernel = len(self.lengths), self.weight_shape[2:]
+        strides, pads, extra = _spacing(self.node, rank)
+        return list(zip(kernel, strides, pads, pads[rank:], extra, strict=False))
+
+    @property
+    def sides(self) -> list[list[tuple[int, int, int, int]]]:
+        """For each spatial axis what the places of a block see of the window (`_phase`)."""
+        return [[_phase(k, s, p + low) for p in range(s)] for k, s, low, _, _ in self.axes]
+
+    @property
+    def terms_together(self) -> float:
+        """Multiplications for each channel, filter and pixel of the map, if a block's pixels are filters of one convolution."""
+        each = 1.0
+        for (k, s, _, _, e), length in zip(self.axes, self.lengths, strict=True):
+            taps = -(-(k + e) // s)
+            each *= s * taps * (1.0 if isinstance(length, Expr) else (length + taps - 1) / max(length, 1))
+        return each
+
+    @property
+    def terms_apart(self) -> float:
+        """The same, if each pixel of a block is a convolution of its own."""
+        return math.prod(sum(n for _, n, _, _ in side) for side in self.sides)
+
+    def schedule_table(self) -> tuple[Schedule[TransposedConvolution], ...]:
+        return SCHEDULES
+
+
+def transposed_convolution(node: Node, inference: Inference) -> TransposedConvolution | None:
+    """The node, if it `is_transposed_convolution`."""
+    if not is_transposed_convolution(node, inference):
         return None
-    together, apart, sides = 1.0, 1.0, []
-    for (k, s, low, _, e), length in zip(axes, lengths, strict=True):
-        taps = -(-(k + e) // s)
-        side = [_phase(k, s, p + low) for p in range(s)]
-        if any(n < 1 or before < 0 for _, n, before, _ in side):
-            return None
-        together *= s * taps * (1.0 if isinstance(length, Expr) else (length + taps - 1) / max(length, 1))
-        apart *= sum(n for _, n, _, _ in side)
-        sides.append(side)
-    if together < _WORTH * apart:
-        return None
-    return [
-        Phase(
-            tuple(slice(r, None, s) for (r, *_), s in zip(place, strides, strict=True)),
-            {
-                "kernel_shape": [n for _, n, _, _ in place],
-                "pads": [before for _, _, before, _ in place] + [behind for *_, behind in place],
-                "strides": [1] * rank,
-                "group": 1,
-            },
-        )
-        for place in itertools.product(*sides)
-    ]
+    out = result_spec(node, inference)
+    return None if out is None else TransposedConvolution(node, tuple(node.inputs), operand_specs(node, inference), out)
+
+
+@dataclass(frozen=True)
+class WrittenSchedule(Schedule[TransposedConvolution]):
+    """Base of ways to write a transposed convolution. The convolutions that it becomes have schedules of their own."""
+
+    def steps(self, node: TransposedConvolution, request: KernelRequest) -> list[Step]:
+        raise NotImplementedError(f"{self.name}: the convolutions that a transposed one becomes have steps, in the graph")
+
+    @staticmethod
+    def _seconds(node: TransposedConvolution, env: LoweringEnv, terms: float, copies: int) -> float:
+        """An estimate on one core. `copies`: how often the result is written and read besides."""
+        pixels = math.prod(d if isinstance(d, int) else _USUAL_LENGTH for d in node.lengths)
+        channels, filters, *_ = node.weight_shape
+        lanes = env.target.vector_bytes / 64 * 4 / (node.operand(0).dtype.bits / 8)
+        moved = copies * 2 * pixels * math.prod(node.strides) * filters * 4
+        products = pixels * terms * channels * filters
+        return 2 * products / (rates(env.target.l2_nbytes).flops * lanes) + moved / BYTES_PER_SECOND
+
+
+@dataclass(frozen=True)
+class EachPixel(WrittenSchedule):
+    """A convolution for each pixel of a stride's block, with the taps that it has, and their results beside each other."""
+
+    def applies(self, node: TransposedConvolution, env: LoweringEnv) -> Support:
+        filters, block = node.weight_shape[1], math.prod(node.strides)
+        if not all(k + e - low - high == s for k, s, low, high, e in node.axes):
+            return Support.no("its borders cut blocks of its strides, or leave some out")
+        if node.node.attributes.get("group", 1) != 1:
+            return Support.no("it has groups")
+        if filters % _VECTOR:
+            return Support.no(f"{filters} filters are no multiple of {_VECTOR}")
+        if not 1 < block <= _MOST_PHASES:
+            return Support.no(f"a block of its strides has {block} pixels; it takes 2 to {_MOST_PHASES}")
+        if any(n < 1 or before < 0 for side in node.sides for _, n, before, _ in side):
+            return Support.no("some pixels of a block see nothing of the map's pixel that they belong to")
+        return Support.yes()
+
+    def pays(self, node: TransposedConvolution, env: LoweringEnv) -> Support:
+        together, apart = node.terms_together, node.terms_apart
+        if together < _WORTH * apart:
+            return Support.no(f"it saves {together / apart:.2f} times the products, less than {_WORTH}")
+        return Support.yes()
+
+    def cost(self, node: TransposedConvolution, env: LoweringEnv) -> float:
+        return self._seconds(node, env, node.terms_apart, 2)
+
+    def phases(self, node: TransposedConvolution) -> list[Phase]:
+        """The block's pixels as convolutions, first axis outermost.
+
+        Output pixel s q + p sums x[q + d - j] w[j s + r] over j, with d, r = divmod(p + pad, s).
+        """
+        return [
+            Phase(
+                tuple(slice(r, None, s) for (r, *_), s in zip(place, node.strides, strict=True)),
+                {
+                    "kernel_shape": [n for _, n, _, _ in place],
+                    "pads": [before for _, _, before, _ in place] + [behind for *_, behind in place],
+                    "strides": [1] * len(node.strides),
+                    "group": 1,
+                },
+            )
+            for place in itertools.product(*node.sides)
+        ]
+
+
+@dataclass(frozen=True)
+class WholeBlocks(WrittenSchedule):
+    """One convolution that computes all pixels of a stride's block as filters: takes every transposed convolution."""
+
+    def applies(self, node: TransposedConvolution, env: LoweringEnv) -> Support:
+        return Support.yes()
+
+    def cost(self, node: TransposedConvolution, env: LoweringEnv) -> float:
+        return self._seconds(node, env, node.terms_together, 1)
+
+
+SCHEDULES: tuple[WrittenSchedule, ...] = (EachPixel("each-pixel"), WholeBlocks("whole-blocks"))
 
 
 def _phase(kernel: int, stride: int, place: int) -> tuple[int, int, int, int]:

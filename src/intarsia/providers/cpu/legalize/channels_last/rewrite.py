@@ -19,7 +19,12 @@ from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.internal.channels_last import DOMAIN, OPERATORS
 from intarsia.ops.internal.integers import DOMAIN as INTEGERS
-from intarsia.providers.cpu.kernels.conv.conv_transpose import as_convolution, as_phases, is_transposed_convolution
+from intarsia.providers.cpu.kernels.conv.conv_transpose import (
+    EachPixel,
+    as_convolution,
+    is_transposed_convolution,
+    transposed_convolution,
+)
 from intarsia.providers.cpu.kernels.conv.int8.conv_int8 import is_byte_convolution
 from intarsia.providers.cpu.legalize.channels_last.blocks import Blocks, has_computed_filters, is_bent, is_sampled
 from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
@@ -35,7 +40,7 @@ _POOLS = frozenset("MaxPool AveragePool GlobalAveragePool GlobalMaxPool".split()
 _NEAR = 64  # values that are looked at behind a transpose of the model
 
 
-def assign_channels_last(inference: Inference, _: LegalizeEnv) -> Graph | None:
+def assign_channels_last(inference: Inference, env: LegalizeEnv) -> Graph | None:
     """The graph with convolutions in channels-last form, or None if it has none that a template takes.
 
     Pooling alone is not worth the transposes: loops take its operands as they are.
@@ -45,7 +50,7 @@ def assign_channels_last(inference: Inference, _: LegalizeEnv) -> Graph | None:
     apart = (has_computed_filters(n, inference) or is_bent(n, inference) or is_sampled(n, inference) for n in graph.nodes)
     if all(n.op_type in _POOLS for n in windowed) and not any(apart):
         return None
-    return _Rewrite(inference).run()
+    return _Rewrite(inference, env).run()
 
 
 def _is_windowed(node: Node, inference: Inference) -> bool:
@@ -67,6 +72,10 @@ def _is_windowed(node: Node, inference: Inference) -> bool:
 
 
 class _Rewrite(Blocks):
+    def __init__(self, inference: Inference, env: LegalizeEnv) -> None:
+        super().__init__(inference)
+        self.env = env
+
     def run(self) -> Graph:
         outputs = self.graph.output_names()
         for node in self.inference.graph.nodes:
@@ -134,8 +143,12 @@ class _Rewrite(Blocks):
 
     def _transposed_convolution(self, node: Node) -> bool:
         """A convolution with stride 1 that computes all pixels of a stride's block as channels, or one for each of them beside
-        each other, and their interleaving.
+        each other (`conv_transpose.SCHEDULES`), and their interleaving.
         """
+        template = transposed_convolution(node, self.inference)
+        if template is None:
+            return False
+        schedule = self.env.choose(template)
         (output,) = [o for o in node.outputs if o]
         bias = node.inputs[2] if len(node.inputs) > 2 else ""
         weights, lengths = self.graph.constants[node.inputs[1]], self.shape(node.inputs[0])[2:]
@@ -149,8 +162,7 @@ class _Rewrite(Blocks):
                 Node(op, inputs, [name], attributes, domain, node.name, version, origin=node.origin, widened_from=own)
             )
 
-        phases = as_phases(node, weights.shape, lengths)
-        if phases is None:
+        if not isinstance(schedule, EachPixel):
             given = self.graph.constants[bias].numpy() if bias else None
             parts = as_convolution(node, weights.numpy(), given, lengths)
             arranged = self._arranged(weights, parts.weights.shape, lambda w: as_convolution(node, w, None, lengths).weights)
@@ -158,6 +170,7 @@ class _Rewrite(Blocks):
             add("Conv", inputs, blocks, parts.convolution, 11)
             interleave = parts.interleave
         else:
+            phases = schedule.phases(template)
             rank, made = len(lengths), [self.name(output) for _ in phases]
             for phase, name in zip(phases, made, strict=True):
                 shape = (*weights.shape[1::-1], *phase.convolution["kernel_shape"])
