@@ -290,20 +290,35 @@ def test_a_forked_child_changes_over_too(held: threading.Event) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_program_that_ends_leaves_what_was_compiled_in_the_cache(tmp_path: Path, empty_cache: Path) -> None:
-    """It says nothing, waits for nobody, and the process that compiles ends a little later."""
+ENDING = """
+    import os, time, numpy, intarsia as ort
+    from intarsia.model import compile_process
+    session = ort.InferenceSession({path!r})
+    print(session.is_compiled, session.run(None, {{"x": numpy.zeros((1, 1), numpy.float32)}})[0].tolist())
+    children = f"/proc/{{os.getpid()}}/task"
+    while not any(open(f"{{children}}/{{task}}/children").read() for task in os.listdir(children)):
+        time.sleep(0.001)
+    print(*(open(f"{{children}}/{{task}}/children").read() for task in os.listdir(children)))
+"""
+
+
+@pytest.mark.parametrize("temporary", [False, True])
+def test_a_program_that_ends_while_kernels_are_compiled(temporary: bool, tmp_path: Path, empty_cache: Path) -> None:
+    """It says nothing and waits for nobody. The process goes on for a while, unless its cache is to go with the program."""
     (tmp_path / "m.onnx").write_bytes(model())
-    program = f"""
-        import numpy, intarsia as ort
-        session = ort.InferenceSession({str(tmp_path / "m.onnx")!r})
-        print(session.is_compiled, session.run(None, {{"x": numpy.zeros((1, 1), numpy.float32)}})[0].tolist())
-        import time; time.sleep(0.5)
-    """
+    elsewhere = tmp_path if temporary else tmp_path / "elsewhere"
+    elsewhere.mkdir(exist_ok=True)
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=SECONDS, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "False [[-1.0]]\n", "")
-    until(lambda: any(empty_cache.glob("*/start-*")))
+        [sys.executable, "-c", textwrap.dedent(ENDING.format(path=str(tmp_path / "m.onnx")))], capture_output=True, text=True,
+        timeout=SECONDS, check=False, env={**os.environ, "TMPDIR": str(elsewhere)},
+    )  # fmt: skip
+    first, second = done.stdout.splitlines()
+    assert (done.returncode, first, done.stderr) == (0, "False [[-1.0]]", "")
+    if temporary:
+        until(lambda: not Path(f"/proc/{int(second)}").exists())
+        assert not any(empty_cache.glob("*/start-*"))
+    else:
+        until(lambda: any(empty_cache.glob("*/start-*")))
 
 
 def test_the_queue_goes_on_after_a_listener_that_cannot_begin_a_thread() -> None:

@@ -76,14 +76,17 @@ class _Job:
         start = f"import sys; sys.path[:] = {path!r}; from intarsia.session.compile_worker import main; main({os.getpid()})"
         command = [sys.executable, "-I", "-S", "-X", "utf8", "-c", start]
         try:
-            # A session of its own, so that Ctrl-C of a terminal reaches this process alone. What it has to say is raised again
-            # by the session, which compiles in a thread of its own then.
-            with subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-            ) as process:
-                logger.info("process %d compiles kernels; runs are the first tier's meanwhile", process.pid)
-                process.communicate(self.request)
-                return process.returncode == 0
+            # The request is in memory that the process has from its beginning on: this one may end at any time.
+            with os.fdopen(os.memfd_create("intarsia-request"), "w+b") as file:
+                file.write(self.request)
+                file.seek(0)
+                # A session of its own, so that Ctrl-C of a terminal reaches this process alone. What it has to say is raised
+                # again by the session, which compiles in a thread of its own then.
+                process = subprocess.Popen(
+                    command, stdin=file, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+                )
+            logger.info("process %d compiles kernels; runs are the first tier's meanwhile", process.pid)
+            return process.wait() == 0
         except OSError as error:
             logger.info("a process for kernels cannot be had (%s)", error)
             return False

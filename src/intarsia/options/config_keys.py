@@ -66,7 +66,7 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "partition.keep_islands": _flag("0", "give a device every node it takes, however few", True),
     "partition.place": _text("nodes placed by name: 'PATTERN=PROVIDER; ...', shell wildcards", effect=True),
     "session.compile_in_background": ConfigKey(
-        "0",
+        "auto",
         "1: the session is there before its kernels are compiled, and the first tier serves runs meanwhile; 0: it waits for "
         "them; auto: as 1 where a process can compile them and leave them in the cache, else as 0",
         True,

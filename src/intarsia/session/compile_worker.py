@@ -1,25 +1,31 @@
 """What runs in a process of `model.compile_process`: it makes a session, which leaves it in the cache, and ends.
 
-It stands back behind the program that asked for it, and ends some seconds after that: what it has compiled by then is in the
-cache, kernel by kernel.
+It stands back behind the program that asked for it, and ends some seconds after that, or with it where the cache lies in a
+folder for temporary files, which programs remove. What it has compiled by then is in the cache, kernel by kernel.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import pickle
+import signal
 import sys
+import tempfile
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from intarsia.cache.disk_cache import get_cache
+
 if TYPE_CHECKING:
     from intarsia.model.compile_process import Request
 
 SECONDS_ALONE = 60.0  # that it goes on after who asked has ended
 _LOOK_SECONDS = 0.5
+_PR_SET_PDEATHSIG = 1
 _NICE, _LEAST = 1, 19  # added to the program's nice value, of at most 19
 _FIRST_TO_GO = 500  # of 1000, where the system runs out of memory
 
@@ -27,7 +33,10 @@ _FIRST_TO_GO = 500  # of 1000, where the system runs out of memory
 def main(parent: int) -> None:
     """Make the session that standard input describes, for the process `parent`."""
     _stand_back(parent)
-    threading.Thread(target=_end_after, args=(parent, SECONDS_ALONE), daemon=True).start()
+    if _is_temporary(get_cache().place):
+        _end_with(parent)
+    else:
+        threading.Thread(target=_end_after, args=(parent, SECONDS_ALONE), daemon=True).start()
     request: Request = pickle.load(sys.stdin.buffer)  # noqa: S301 # the program that started this process wrote it
     from intarsia.codegen.llvm.compile_workers import share_session
     from intarsia.model.background_compile import KEY
@@ -51,6 +60,19 @@ def _stand_back(parent: int) -> None:
         Path("/proc/self/autogroup").write_text(str(min(before + _NICE, _LEAST)), encoding="ascii")
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(_FIRST_TO_GO), encoding="ascii")
+
+
+def _is_temporary(folder: str) -> bool:
+    """Whether a folder is to go with the program that made it."""
+    temporary = Path(tempfile.gettempdir()).resolve()
+    return temporary in Path(folder).resolve().parents
+
+
+def _end_with(parent: int) -> None:
+    """Have the system end this process with its parent (prctl(2))."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it has ended already
+        os._exit(1)
 
 
 def _end_after(parent: int, seconds: float) -> None:
