@@ -51,7 +51,7 @@ LISTINGS = {
     "cli.md": 1,
     "caching.md": 5,
     "debugging.md": 12,
-    "quantization.md": 2,
+    "quantization.md": 3,
     "quickstart.md": 3,
     "io-binding.md": 2,
     "threads.md": 3,

@@ -429,6 +429,64 @@ def convert_model(
         raise typer.Exit(INCOMPLETE)
 
 
+@app.command("quantize")
+def quantize_model(
+    model: Model,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The quantised model.")],
+    kind: Annotated[str, typer.Option(help="static, dynamic, weights, float16, bfloat16; default: static with data.")] = "",
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="A folder of pictures or arrays, .npz, .npy, .csv, .parquet, FILE.py:NAME, @random:COUNT; repeated."),
+    ] = None,
+    held_out: Annotated[
+        list[str] | None, typer.Option(help="Data for measuring alone; default: the last third of --data.")
+    ] = None,
+    samples: Annotated[int, typer.Option(min=0, help="Samples at most, taken evenly; 0: all.")] = 128,
+    dim: Dims = None,
+    activations: Annotated[str, typer.Option(help="uint8, int8, uint16, int16.")] = "uint8",
+    weights: Annotated[str, typer.Option(help="int8, uint8, int16, int4, uint4.")] = "int8",
+    per_tensor: Annotated[bool, typer.Option("--per-tensor", help="One scale for a weight, not one for a channel.")] = False,
+    method: Annotated[str, typer.Option(help="How ranges are found: minmax, percentile, entropy.")] = "minmax",
+    operators_form: Annotated[bool, typer.Option("--operators-form", help="QLinear operators instead of pairs.")] = False,
+    bits: Annotated[int, typer.Option(help="Of weights in blocks: 8, 4, 2.")] = 4,
+    block: Annotated[int, typer.Option(help="Weights in a block.")] = 32,
+    algorithm: Annotated[str, typer.Option(help="Of weights in blocks: nearest, hqq, k-quants.")] = "nearest",
+    exclude: Annotated[list[str] | None, typer.Option(help="A node that stays as it is; repeated.")] = None,
+    metric: Annotated[str, typer.Option(help="What is lost: error, cosine, top1, or FILE.py:FUNCTION.")] = "error",
+    max_drop: Annotated[float | None, typer.Option(min=0, help="Leave layers in floats until no more is lost.")] = None,
+    seconds: Annotated[float, typer.Option(min=0, help="For measuring layers one by one.")] = 60.0,
+    provider: Providers = None,
+    mean: Annotated[str, typer.Option(help="Subtracted from pictures, by channel: 0.485,0.456,0.406")] = "0",
+    std: Annotated[str, typer.Option(help="Pictures are divided by it, by channel.")] = "1",
+    report: Annotated[Path | None, typer.Option(help="Write the report as JSON.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Quantise a model, and say by layer what it costs; exit code 1 where more is lost than --max-drop.
+
+    Examples:
+
+    `intarsia quantize model.onnx -o small.onnx --data photos/ --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225`
+
+    `intarsia quantize bert.onnx -o small.onnx --kind dynamic --held-out tokens.npz`
+
+    `intarsia quantize net.onnx -o small.onnx --data x.npz --metric top1 --max-drop 0.01 --report report.json`
+    """
+    from intarsia.cli import quantize
+
+    options = FeedOptions(parse_dims(dim or []), 0, _numbers(mean, "--mean"), _numbers(std, "--std"))
+    how = (
+        quantize.Arithmetic(activations, weights, not per_tensor, method, operators_form),
+        quantize.Blocks(bits, block, False, algorithm), exclude or [],
+    )  # fmt: skip
+    kept = quantize.quantize_model(
+        model, output, kind, quantize.Data(data or [], held_out or [], samples, options), how,
+        quantize.Bound(metric, max_drop, seconds),
+        quantize.Shown(as_json, report, _names(provider) or ["CPUExecutionProvider"]),
+    )  # fmt: skip
+    if not kept:
+        raise typer.Exit(FAILED)
+
+
 def _names(given: list[str] | None) -> list[str]:
     """Provider names that were repeated, separated by commas, or both; `cpu` is short for CPUExecutionProvider, and so on."""
     return [providers.full_name(name) for item in given or [] for name in item.replace(",", " ").split()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,7 +16,6 @@ from intarsia.errors import InvalidArgument, WrongType
 from intarsia.quantization.calibrate import CalibratorArguments, calibrator_of
 from intarsia.quantization.calibration.tensor_ranges import (
     CalibrationMethod,
-    TensorData,
     TensorsData,
     read_cache,
     save_tensors_data,
@@ -28,7 +27,7 @@ from intarsia.quantization.description.settings import OperatorArguments, QdqArg
 from intarsia.quantization.description.tensor_marks import logger
 from intarsia.quantization.description.tensor_overrides import TensorQuantOverridesHelper
 from intarsia.quantization.numerics.quant_types import QuantFormat, QuantizationMode, QuantType
-from intarsia.quantization.quantized_models import prepared, with_integer_operators, with_pairs
+from intarsia.quantization.quantized_models import Ranges, prepared, with_integer_operators, with_pairs
 from intarsia.quantization.writers.dynamic_rules import DYNAMIC_RULES
 from intarsia.quantization.writers.qlinear_rules import QLINEAR_RULES
 from intarsia.quantization.writers.smooth_quant import smoothed_model
@@ -174,6 +173,17 @@ def quantize_static(given: StaticArguments) -> None:
         InvalidArgument: arguments that do not go together; no data.
         NoSuchFile: there is no such model.
     """
+    model, ranges = calibrated_model(given)
+    check_static_quant_arguments(given.quant_format, given.activation_type, given.weight_type)
+    _written(static_model(given, model, ranges), given.model_output, given.use_external_data_format)
+
+
+def calibrated_model(given: StaticArguments) -> tuple[onnx.ModelProto, Ranges]:
+    """The model in memory, as it is to be quantised, and the ranges of its tensors.
+
+    Raises:
+        As `quantize_static`.
+    """
     if QuantType.QFLOAT8E4M3FN in (given.activation_type, given.weight_type):
         if given.calibrate_method != CalibrationMethod.Distribution:
             raise InvalidArgument("Only Distribution calibration method is supported for float quantization.")
@@ -182,28 +192,29 @@ def quantize_static(given: StaticArguments) -> None:
     _warn_unprepared(model)
     if options.get("SmoothQuant"):
         model = _smoothed(model, given, options)
-    weights, activations = given.weight_type, given.activation_type
-    model = with_opset_for(model, weights, activations, options.get("TensorQuantOverrides"), options.get("BlockSize", 0))
-    op_types = given.op_types_to_quantize or [*{**QLINEAR_RULES, **MARKING_RULES}]
-    ranges = _calibrated(model, given, op_types, options)
-    check_static_quant_arguments(given.quant_format, given.activation_type, given.weight_type)
-    nodes, excluded = given.nodes_to_quantize, given.nodes_to_exclude
-    if given.quant_format is QuantFormat.QOperator:
-        settings = QuantizerSettings.of(
-            OperatorArguments(
-                model, given.per_channel, given.reduce_range, QuantizationMode.QLinearOps, True, weights, activations, ranges,
-                nodes, excluded, op_types, options,
-            )
-        )  # fmt: skip
-        model = with_integer_operators(prepared(model, settings), settings, QuantizationMode.QLinearOps, ranges, True)
-    else:
-        settings = QuantizerSettings.of(
-            QdqArguments(
-                model, given.per_channel, given.reduce_range, weights, activations, ranges, nodes, excluded, op_types, options
-            )
-        )  # fmt: skip
-        model = with_pairs(prepared(model, settings), settings, ranges)
-    _written(model, given.model_output, given.use_external_data_format)
+    kinds, overrides = (given.weight_type, given.activation_type), options.get("TensorQuantOverrides")
+    model = with_opset_for(model, *kinds, overrides, options.get("BlockSize", 0))
+    return model, _calibrated(model, given, _op_types(given), options)
+
+
+def _op_types(given: StaticArguments) -> list[str]:
+    return given.op_types_to_quantize or [*{**QLINEAR_RULES, **MARKING_RULES}]
+
+
+def static_model(given: StaticArguments, model: onnx.ModelProto, ranges: Ranges) -> onnx.ModelProto:
+    """A calibrated model in memory, in place, in its quantised form. Ranges are tightened."""
+    common: dict[str, Any] = {
+        "model": model, "per_channel": given.per_channel, "reduce_range": given.reduce_range, "weight_qType": given.weight_type,
+        "activation_qType": given.activation_type, "tensors_range": ranges, "nodes_to_quantize": given.nodes_to_quantize,
+        "nodes_to_exclude": given.nodes_to_exclude, "op_types_to_quantize": _op_types(given),
+        "extra_options": given.extra_options or {},
+    }  # fmt: skip
+    if given.quant_format is QuantFormat.QDQ:
+        settings = QuantizerSettings.of(QdqArguments(**common))
+        return with_pairs(prepared(model, settings), settings, ranges)
+    mode = QuantizationMode.QLinearOps
+    settings = QuantizerSettings.of(OperatorArguments(mode=mode, static=True, **common))
+    return with_integer_operators(prepared(model, settings), settings, mode, ranges, True)
 
 
 def _written(model: onnx.ModelProto, path: str | Path, external: bool) -> None:
@@ -226,9 +237,7 @@ def _smoothed(model: onnx.ModelProto, given: StaticArguments, options: Mapping[s
     return smoothed_model(model, deepcopy(reader), alpha)
 
 
-def _calibrated(
-    model: onnx.ModelProto, given: StaticArguments, op_types: list[str], options: Mapping[str, Any]
-) -> MutableMapping[str, TensorData]:
+def _calibrated(model: onnx.ModelProto, given: StaticArguments, op_types: list[str], options: Mapping[str, Any]) -> Ranges:
     """Ranges by tensor: of the cache, or of the reader's data."""
     smooth = bool(options.get("SmoothQuant"))
     cached = _cached(given, smooth)
@@ -293,19 +302,20 @@ def quantize_dynamic(given: DynamicArguments) -> None:
         NoSuchFile: there is no such model.
         InvalidArgument: an override that the model does not fit; a type that is not known.
     """
+    _written(dynamic_model(given), given.model_output, given.use_external_data_format)
+
+
+def dynamic_model(given: DynamicArguments) -> onnx.ModelProto:
+    """The quantised model in memory; what is given stays as it is."""
     options = {"MatMulConstBOnly": True, **(given.extra_options or {})}
     model = model_files.with_shapes(model_files.load_model(given.model_input))
     _warn_unprepared(model)
     model = with_opset_for(model, given.weight_type)
-    settings = QuantizerSettings.of(
-        OperatorArguments(
-            model, given.per_channel, given.reduce_range, QuantizationMode.IntegerOps, False, given.weight_type,
-            QuantType.QUInt8, None, given.nodes_to_quantize, given.nodes_to_exclude,
-            given.op_types_to_quantize or [*DYNAMIC_RULES], options,
-        )
-    )  # fmt: skip
-    model = with_integer_operators(prepared(model, settings), settings, QuantizationMode.IntegerOps, None, False)
-    _written(model, given.model_output, given.use_external_data_format)
+    op_types, mode = given.op_types_to_quantize or [*DYNAMIC_RULES], QuantizationMode.IntegerOps
+    how = (given.per_channel, given.reduce_range, mode, False, given.weight_type, QuantType.QUInt8, None)
+    nodes = (given.nodes_to_quantize, given.nodes_to_exclude)
+    settings = QuantizerSettings.of(OperatorArguments(model, *how, *nodes, op_types, options))
+    return with_integer_operators(prepared(model, settings), settings, mode, None, False)
 
 
 def quantize(model_input: Source, model_output: str | Path, quant_config: Any) -> None:

@@ -1,0 +1,1 @@
+"""Quantisation for single vendors' providers, under onnxruntime's names."""

@@ -1,0 +1,7 @@
+"""Quantisation for Qualcomm's QNN: `get_qnn_qdq_config`."""
+
+from __future__ import annotations
+
+from intarsia.quantization.execution_providers.qnn.quant_config import get_qnn_qdq_config
+
+__all__ = ["get_qnn_qdq_config"]

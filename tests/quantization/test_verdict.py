@@ -1,0 +1,157 @@
+"""What a verdict says against NumPy, and that a bound holds on data that was not searched on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from quantised_cases import convolutions, image_feeds, model, numbers, operators, products, saved, token_feeds
+
+import intarsia
+from intarsia.errors import InvalidArgument
+from intarsia.quantization.verdict.bounded_search import BoundedSearch
+from intarsia.quantization.verdict.layers import Layer, layers_of, name_nodes
+from intarsia.quantization.verdict.measures import Loss, Nearness, agreement_of
+from intarsia.quantization.verdict.quantise import Request, WeightSettings, quantize_with_verdict
+from intarsia.quantization.writers.half_floats import to_half_floats
+
+
+def test_measures() -> None:
+    exact, found = numbers(1, 4, 9), numbers(1, 4, 9) + 0.01 * numbers(2, 4, 9)
+    near = Nearness()
+    for i in range(4):
+        near.add(exact[i], found[i])
+    noise = np.square(found - exact).sum(dtype=np.float64)
+    assert np.isclose(near.signal_to_noise, 10 * np.log10(np.square(exact).sum() / noise), rtol=1e-5)
+    assert np.isclose(near.relative_error, np.sqrt(noise / np.square(exact).sum()), rtol=1e-5)
+    assert near.cosine > 0.9999
+    assert np.isclose(near.largest, np.abs(found - exact).max())
+    agreement = agreement_of([{"y": np.eye(3)}], [{"y": np.array([[1, 0, 0], [1, 0, 0], [0, 0, 1]])}])
+    assert agreement.top_1 == pytest.approx(2 / 3)
+    assert Loss("top1").drop([{"y": np.eye(3)}], [{"y": np.eye(3)[::-1]}], [{}]) == pytest.approx(2 / 3)
+    assert (
+        Loss("mine", lambda results, feeds: float(results[0]["y"][0])).drop([{"y": np.ones(1)}], [{"y": np.zeros(1)}], [{}])
+        == 1
+    )
+    with pytest.raises(InvalidArgument, match=r"metric: expected one of top1, cosine, error, or FILE.py:FUNCTION; got 'f1'"):
+        Loss("f1")
+
+
+def test_layers_are_nodes_with_weights_and_what_follows() -> None:
+    made = convolutions()
+    for node in made.graph.node[:3]:
+        node.name = ""
+    name_nodes(made)
+    found = layers_of(made, set(operators(made)))
+    assert [layer.op_type for layer in found] == ["Conv", "Conv", "Gemm"]
+    assert [len(layer.nodes) for layer in found] == [3, 4, 1]
+    assert found[0].weights == 8 * 3 * 9 + 8
+    assert len({node.name for node in made.graph.node}) == 8
+
+
+def test_a_search_gives_back_few_layers() -> None:
+    """Losses of layers add up here; the bound needs the two worst, and the second of them is large."""
+    losses = {"a": 0.01, "b": 0.5, "c": 0.02, "d": 0.3, "e": 0.01}
+    layers = [Layer(name, "MatMul", (name,), (name,), 100) for name in losses]
+    search = BoundedSearch(layers, lambda floats: sum(v for n, v in losses.items() if n not in floats), 60.0)
+    found = search.run(0.05)
+    assert set(found.floats) == {"b", "d"}
+    assert found.loss == pytest.approx(0.04)
+    assert "without it the loss is" in found.floats["b"]
+    assert BoundedSearch(layers, lambda floats: 0.0, 60.0).run(0.1).floats == {}
+    hurried = BoundedSearch(layers, lambda floats: sum(v for n, v in losses.items() if n not in floats), 0.0).run(0.05)
+    assert hurried.loss <= 0.05
+    assert set(hurried.floats.values()) == {"its values differ most"}
+
+
+KINDS = {"static": image_feeds, "dynamic": token_feeds, "weights": token_feeds, "float16": token_feeds, "bfloat16": token_feeds}
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_every_kind_has_a_verdict(tmp_path: Path, kind: str) -> None:
+    made = convolutions() if kind == "static" else products(21)
+    path, feeds = saved(made, tmp_path), KINDS[kind](8)
+    request = Request(path, tmp_path / "q.onnx", kind, feeds[:4], feeds[4:], weights=WeightSettings(block=16))
+    verdict = quantize_with_verdict(request)
+    onnx.checker.check_model(onnx.load(request.output))
+    told = json.loads(verdict.to_json())
+    exact, found = (
+        np.concatenate([intarsia.InferenceSession(p).run(None, f)[0] for f in feeds[4:]]) for p in (path, request.output)
+    )
+    error = np.sqrt(np.square(found - exact).sum() / np.square(exact).sum())
+    assert told["outputs"]["y"]["relative_error"] == pytest.approx(error, rel=0.05)
+    assert error < 0.3
+    assert told["bytes_before"] == path.stat().st_size or told["bytes_after"] == request.output.stat().st_size
+    assert len(told["milliseconds"]["CPUExecutionProvider"]) == 2
+    assert all(layer["quantized"] for layer in told["layers"])
+    if kind != "bfloat16":
+        assert all(layer["signal_to_noise_db"] > 5 for layer in told["layers"])
+    assert "loss by 'error'" in str(verdict)
+
+
+def test_a_bound_holds_on_data_that_was_not_searched_on(tmp_path: Path) -> None:
+    """One layer of the model has an outlier that 8 bits cannot bear."""
+    made = convolutions()
+    weights = made.graph.initializer[2]
+    values = numbers(3, 8, 8, 3, 3) / 8
+    values[:, 0] *= 300
+    weights.CopyFrom(onnx.numpy_helper.from_array(values, "w2"))
+    path, feeds = saved(made, tmp_path), image_feeds(12)
+    free = quantize_with_verdict(Request(path, tmp_path / "q.onnx", "static", feeds[:4], feeds[4:8], feeds[8:], seconds=20))
+    bound = free.metric["loss"] / 4
+    kept = quantize_with_verdict(
+        Request(path, tmp_path / "b.onnx", "static", feeds[:4], feeds[4:8], feeds[8:], max_drop=bound, seconds=20)
+    )
+    assert kept.within_bound
+    assert kept.metric["loss"] <= bound < free.metric["loss"]
+    left = [layer for layer in kept.layers if not layer.quantized]
+    assert 0 < len(left) < len(kept.layers)
+    assert all(layer.reason for layer in left)
+
+
+def test_what_is_not_known_is_said(tmp_path: Path) -> None:
+    path = saved(products(), tmp_path)
+    verdict = quantize_with_verdict(Request(path, tmp_path / "q.onnx", "dynamic"))
+    assert "there is no data: what quantising costs in accuracy is not known" in verdict.warnings
+    assert verdict.outputs == {}
+    feeds = token_feeds(2)
+    verdict = quantize_with_verdict(Request(path, tmp_path / "q.onnx", "dynamic", (), feeds, random=True))
+    assert any(text.startswith("the data are random numbers") for text in verdict.warnings)
+    again = quantize_with_verdict(Request(tmp_path / "q.onnx", tmp_path / "r.onnx", "dynamic"))
+    assert any("nothing was quantised" in text for text in again.warnings)
+    with pytest.raises(InvalidArgument, match=r"static quantisation finds ranges on data: expected data, got none"):
+        quantize_with_verdict(Request(path, tmp_path / "q.onnx", "static"))
+    with pytest.raises(InvalidArgument, match=r"a bound of the loss needs data"):
+        quantize_with_verdict(Request(path, tmp_path / "q.onnx", "dynamic", max_drop=0.1))
+    with pytest.raises(InvalidArgument, match=r"kind of quantisation: expected one of static, .*, got 'int8'"):
+        quantize_with_verdict(Request(path, tmp_path / "q.onnx", "int8"))
+
+
+def test_nodes_with_large_values_stay_in_floats(tmp_path: Path) -> None:
+    """Squares of 1000 are more than float16 has; the report says so."""
+    nodes = [helper.make_node("Mul", ["x", "x"], ["s"], "square"), helper.make_node("Mul", ["s", "c"], ["y"], "small")]
+    path = saved(model(nodes, {"c": np.float32([1e-6])}, {"x": [4], "y": [4]}), tmp_path)
+    feeds = [{"x": np.array([1000, 2, 3, 4], np.float32)}]
+    verdict = quantize_with_verdict(Request(path, tmp_path / "h.onnx", "float16", feeds, feeds))
+    assert "values up to 1e+06" in {layer.reason for layer in verdict.layers}
+    found = intarsia.InferenceSession(tmp_path / "h.onnx").run(None, feeds[0])[0]
+    assert np.allclose(found, feeds[0]["x"] ** 2 * 1e-6, rtol=2e-3)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_half_floats_keep_inputs_outputs_and_named_nodes(tmp_path: Path, kind: str) -> None:
+    made = products(21)
+    done = to_half_floats(made, kind, ["softmax"])
+    onnx.checker.check_model(made, full_check=True)
+    assert done.kept == {"softmax": "kept by name"}
+    assert done.converted == 6
+    assert {v.type.tensor_type.elem_type for v in (*made.graph.input, *made.graph.output)} == {onnx.TensorProto.FLOAT}
+    exact = intarsia.InferenceSession(products(21).SerializeToString()).run(None, token_feeds(1)[0])[0]
+    found = intarsia.InferenceSession(made.SerializeToString()).run(None, token_feeds(1)[0])[0]
+    assert np.abs(found - exact).max() < (0.01 if kind == "float16" else 0.05) * np.abs(exact).max()
+    with pytest.raises(InvalidArgument, match=r"expected float16 or bfloat16, got 'float8'"):
+        to_half_floats(made, "float8")
