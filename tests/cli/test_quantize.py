@@ -12,10 +12,10 @@ import pytest
 pytest.importorskip("typer", reason="the command line needs the extra cli")
 
 from intarsia.cli import main
-from intarsia.cli.feeds import FeedOptions
+from intarsia.cli.inputs.feeds import FeedOptions
+from intarsia.cli.inputs.signature import Signature
 from intarsia.cli.quantize_data import read_samples
 from intarsia.errors import InvalidArgument, NoSuchFile
-from intarsia.session.inference_session import InferenceSession
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 MODEL = DIGITS / "digits.onnx"
@@ -92,7 +92,7 @@ def test_a_metric_of_ones_own(tmp_path: Path, images: Path, capsys: pytest.Captu
 
 
 def test_forms_of_data(tmp_path: Path, images: Path) -> None:
-    inputs = InferenceSession(MODEL).get_inputs()
+    inputs = Signature.of_file(MODEL)
     every = np.load(images)["image"]
     np.save(tmp_path / "x.npy", every)
     folder = tmp_path / "folder"
@@ -116,7 +116,8 @@ def test_tables(tmp_path: Path) -> None:
     node = helper.make_node("Relu", ["x"], ["y"])
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in ("x", "y")]
     model = helper.make_model(helper.make_graph([node], "g", values[:1], values[1:]), ir_version=8)
-    inputs = InferenceSession(model.SerializeToString()).get_inputs()
+    onnx.save(model, tmp_path / "m.onnx")
+    inputs = Signature.of_file(tmp_path / "m.onnx")
     (tmp_path / "t.csv").write_text("a,b,c,name\n1,2,3,u\n4,5,6,v\n", encoding="utf-8")
     found = read_samples([str(tmp_path / "t.csv")], inputs, FeedOptions())
     assert [f["x"].tolist() for f in found] == [[[1, 2, 3]], [[4, 5, 6]]]
@@ -137,7 +138,7 @@ def test_wrong_data(tmp_path: Path, source: str, kind: type[Exception], why: str
     np.save("rank.npy", np.zeros(3, np.float32))
     Path("x.txt").write_text("", encoding="utf-8")
     with pytest.raises(kind, match=why):
-        read_samples([source], InferenceSession(MODEL).get_inputs(), FeedOptions())
+        read_samples([source], Signature.of_file(MODEL), FeedOptions())
 
 
 def test_wrong_options(tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -443,6 +443,7 @@ def quantize_model(
     ] = None,
     samples: Annotated[int, typer.Option(min=0, help="Samples at most, taken evenly; 0: all.")] = 128,
     dim: Dims = None,
+    shape: Shapes = None,
     activations: Annotated[str, typer.Option(help="uint8, int8, uint16, int16.")] = "uint8",
     weights: Annotated[str, typer.Option(help="int8, uint8, int16, int4, uint4.")] = "int8",
     per_tensor: Annotated[bool, typer.Option("--per-tensor", help="One scale for a weight, not one for a channel.")] = False,
@@ -456,8 +457,7 @@ def quantize_model(
     max_drop: Annotated[float | None, typer.Option(min=0, help="Leave layers in floats until no more is lost.")] = None,
     seconds: Annotated[float, typer.Option(min=0, help="For measuring layers one by one.")] = 60.0,
     provider: Providers = None,
-    mean: Annotated[str, typer.Option(help="Subtracted from pictures, by channel: 0.485,0.456,0.406")] = "0",
-    std: Annotated[str, typer.Option(help="Pictures are divided by it, by channel.")] = "1",
+    preset: Preset = "",
     report: Annotated[Path | None, typer.Option(help="Write the report as JSON.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -465,7 +465,7 @@ def quantize_model(
 
     Examples:
 
-    `intarsia quantize model.onnx -o small.onnx --data photos/ --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225`
+    `intarsia quantize model.onnx -o small.onnx --data photos/ --preset imagenet`
 
     `intarsia quantize bert.onnx -o small.onnx --kind dynamic --held-out tokens.npz`
 
@@ -473,7 +473,7 @@ def quantize_model(
     """
     from intarsia.cli import quantize
 
-    options = FeedOptions(parse_dims(dim or []), 0, _numbers(mean, "--mean"), _numbers(std, "--std"))
+    options = _feed_options(dim, shape, 0, preset)
     how = (
         quantize.Arithmetic(activations, weights, not per_tensor, method, operators_form),
         quantize.Blocks(bits, block, False, algorithm), exclude or [],

@@ -54,9 +54,7 @@ class Where:
     as_json: bool = False
 
 
-def bench_model(
-    model: Path, specs: Sequence[str], feed_options: FeedOptions, where: Where, effort: Effort
-) -> None:
+def bench_model(model: Path, specs: Sequence[str], feed_options: FeedOptions, where: Where, effort: Effort) -> None:
     """Time the model and print median, 90th and 99th percentile, throughput, and the ratio to each peer.
 
     Raises:

@@ -9,7 +9,8 @@ from typing import Any
 
 from rich.markup import escape
 
-from intarsia.cli.feeds import FeedOptions
+from intarsia.cli.inputs.feeds import FeedOptions
+from intarsia.cli.inputs.signature import Signature
 from intarsia.cli.quantize_data import Samples, load_name, read_samples
 from intarsia.cli.show import note, print_json, screen, table, working
 from intarsia.errors import InvalidArgument
@@ -144,9 +145,9 @@ def _split(model: Path, data: Data, searches: bool) -> tuple[Samples, Samples, S
     """Samples for calibration, for measuring, and for a bound that must hold on what was not searched on."""
     if not data.sources and not data.held_out:
         return Samples([]), Samples([]), Samples([])
-    inputs = _inputs(model)
-    first = read_samples(data.sources, inputs, data.options, data.limit)
-    second = read_samples(data.held_out, inputs, data.options, data.limit)
+    signature = Signature.of_file(model)
+    first = read_samples(data.sources, signature, data.options, data.limit)
+    second = read_samples(data.held_out, signature, data.options, data.limit)
     if not len(second) and len(first) > 1:
         kept = max(1, len(first) - max(1, len(first) // 3))
         first, second = first[:kept], first[kept:]
@@ -157,15 +158,6 @@ def _split(model: Path, data: Data, searches: bool) -> tuple[Samples, Samples, S
         half = (len(second) + 1) // 2
         return first, second[:half], second[half:]
     return first, second, Samples([])
-
-
-def _inputs(model: Path) -> list[Any]:
-    from intarsia import InferenceSession, SessionOptions
-    from intarsia.passes.level import GraphOptimizationLevel
-
-    options = SessionOptions()
-    options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
-    return list(InferenceSession(model, options, providers=["ReferenceExecutionProvider"]).get_inputs())
 
 
 def _show(verdict: Verdict) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
-from intarsia.cli.feeds import PICTURES, FeedOptions, InputInfo, build_feeds, element_type, read_picture
+from intarsia.cli.inputs.feeds import FeedOptions, build_feeds
+from intarsia.cli.inputs.input_info import InputInfo, element_type
+from intarsia.cli.inputs.pictures import SUFFIXES as PICTURES
+from intarsia.cli.inputs.signature import Signature
 from intarsia.errors import InvalidArgument, NoSuchFile
 
 Feed = dict[str, np.ndarray]
@@ -44,7 +48,7 @@ class Samples(Sequence[Feed]):
         return Samples(self._makers + other._makers)
 
 
-def read_samples(sources: Sequence[str], inputs: Sequence[InputInfo], options: FeedOptions, limit: int = 0) -> Samples:
+def read_samples(sources: Sequence[str], model: Signature, options: FeedOptions, limit: int = 0) -> Samples:
     """The samples of sources of the forms `FORMS`, at most `limit` of them (0: all), taken evenly.
 
     Raises:
@@ -53,15 +57,15 @@ def read_samples(sources: Sequence[str], inputs: Sequence[InputInfo], options: F
     """
     found = Samples([])
     for source in sources:
-        found = found + _of(source, list(inputs), options)
+        found = found + _of(source, model, options)
     if limit and len(found) > limit:
         found = Samples([found._makers[i * len(found) // limit] for i in range(limit)])
     return found
 
 
-def _of(source: str, inputs: list[InputInfo], options: FeedOptions) -> Samples:
+def _of(source: str, model: Signature, options: FeedOptions) -> Samples:
     if source.startswith("@random"):
-        return _random(source, inputs, options)
+        return _random(source, model, options)
     file, _, name = source.partition(".py:")
     if name:
         return _iterable(Path(f"{file}.py"), name)
@@ -72,16 +76,16 @@ def _of(source: str, inputs: list[InputInfo], options: FeedOptions) -> Samples:
         files = sorted(f for f in path.rglob("*") if f.suffix.lower() in (*PICTURES, ".npz", ".npy"))
         if not files:
             raise InvalidArgument(f"--data {source}: expected pictures, .npz or .npy in the folder, got none")
-        return sum((_file(file, inputs, options, alone=False) for file in files), Samples([]))
-    return _file(path, inputs, options, alone=True)
+        return sum((_file(file, model, options, alone=False) for file in files), Samples([]))
+    return _file(path, model, options, alone=True)
 
 
-def _file(path: Path, inputs: list[InputInfo], options: FeedOptions, *, alone: bool) -> Samples:
+def _file(path: Path, model: Signature, options: FeedOptions, *, alone: bool) -> Samples:
     """The samples of a file; one in a folder is one sample where its arrays are of the inputs' own sizes."""
-    suffix = path.suffix.lower()
+    suffix, inputs = path.suffix.lower(), model.inputs
     if suffix in PICTURES:
         info = _only(inputs, path)
-        return Samples([lambda: {info.name: read_picture(path, info, options)}])
+        return Samples([lambda: build_feeds(model, [f"{info.name}={path}"], options).at_once()])
     if suffix == ".npy":
         return _rows({_only(inputs, path).name: np.load(path, mmap_mode="r")}, inputs, path, alone)
     if suffix == ".npz":
@@ -184,12 +188,12 @@ def load_name(path: Path, name: str) -> Any:
     return getattr(module, name)
 
 
-def _random(source: str, inputs: list[InputInfo], options: FeedOptions) -> Samples:
+def _random(source: str, model: Signature, options: FeedOptions) -> Samples:
     text = source.removeprefix("@random").removeprefix(":") or "16"
     if not text.isdigit() or text == "0":
         raise InvalidArgument(f"--data: expected @random:COUNT, got {source!r}")
 
     def sample(number: int) -> Feed:
-        return build_feeds(inputs, [], FeedOptions(options.dims, options.seed + number, options.mean, options.std)).arrays
+        return dict(build_feeds(model, [], replace(options, seed=options.seed + number)).arrays)
 
     return Samples([partial(sample, i) for i in range(int(text))])

@@ -6,10 +6,11 @@ its, bit for bit. Each writes into arrays that the caller gives.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
+from intarsia.compat.declared_arguments import takes
 from intarsia.errors import InvalidArgument, WrongType
 
 _NF4 = np.array([
@@ -24,57 +25,73 @@ _FP4 = np.array([0.00260417, 0.0859375, 0.20833333, 0.29166667, 0.4166667, 0.583
 _FP4_CODES = np.array([0, 1, 6, 7, 4, 5, 2, 3], np.uint8)
 
 
-def quantize_matmul_2bits(*arguments: Any) -> None:
-    """`quantize_matmul_4bits` with four values in a byte."""
-    _columnwise(2, *arguments)
+@dataclass
+class PackingArguments:
+    """What weights are packed from and into.
 
-
-def quantize_matmul_4bits(
-    packed: np.ndarray, weights: np.ndarray, scales: np.ndarray, zero_points: np.ndarray, block_size: int, columns: int,
-    rows: int, is_symmetric: bool,
-) -> None:  # fmt: skip
-    """Quantise the blocks of each column: q = round(w / scale + zero point).
-
-    Args:
-        packed: uint8 [columns, blocks, block_size * 4 / 8] to write; the first value of a byte in its low bits.
+    Attributes:
+        packed: uint8 [columns, blocks, block_size * bits / 8] to write, for DequantizeLinear [ceil(rows * columns * bits / 8)];
+            the first value of a byte in its low bits.
         weights: float32 or float16 [rows or more, columns].
-        scales: [columns, blocks] of that type, to write.
-        zero_points: uint8 [columns, ceil(blocks / 2)] to write, packed likewise; left as it is for symmetric blocks (8).
+        scales: [columns, blocks] of that type, to write; for DequantizeLinear [blocks, columns].
+        zero_points: uint8 [columns, ceil(blocks * bits / 8)] to write, packed likewise; for DequantizeLinear
+            [ceil(blocks * columns * bits / 8)]; left as it is for symmetric blocks.
         block_size: rows in a block.
         is_symmetric: the range is that of the largest magnitude, else from the least to the largest value, 0 included.
+    """
+
+    packed: np.ndarray
+    weights: np.ndarray
+    scales: np.ndarray
+    zero_points: np.ndarray
+    block_size: int
+    columns: int
+    rows: int
+    is_symmetric: bool
+
+    @property
+    def blocks(self) -> int:
+        """How many a column has."""
+        return -(-self.rows // max(self.block_size, 1))
+
+
+@takes(PackingArguments)
+def quantize_matmul_2bits(given: PackingArguments) -> None:
+    """`quantize_matmul_4bits` with four values in a byte."""
+    _columnwise(2, given)
+
+
+@takes(PackingArguments)
+def quantize_matmul_4bits(given: PackingArguments) -> None:
+    """Quantise the blocks of each column: q = round(w / scale + zero point); arguments as of `PackingArguments`.
 
     Raises:
         WrongType: arrays of other types.
         InvalidArgument: sizes that do not fit together.
     """
-    _columnwise(4, packed, weights, scales, zero_points, block_size, columns, rows, is_symmetric)
+    _columnwise(4, given)
 
 
-def quantize_matmul_8bits(*arguments: Any) -> None:
+@takes(PackingArguments)
+def quantize_matmul_8bits(given: PackingArguments) -> None:
     """`quantize_matmul_4bits` with one value in a byte."""
-    _columnwise(8, *arguments)
+    _columnwise(8, given)
 
 
-def quantize_qdq_matmul_2bits(*arguments: Any) -> bool:
+@takes(PackingArguments)
+def quantize_qdq_matmul_2bits(given: PackingArguments) -> bool:
     """`quantize_qdq_matmul_4bits` with four values in a byte."""
-    return _rowwise(2, *arguments)
+    return _rowwise(2, given)
 
 
-def quantize_qdq_matmul_4bits(
-    packed: np.ndarray, weights: np.ndarray, scales: np.ndarray, zero_points: np.ndarray, block_size: int, columns: int,
-    rows: int, is_symmetric: bool,
-) -> bool:  # fmt: skip
+@takes(PackingArguments)
+def quantize_qdq_matmul_4bits(given: PackingArguments) -> bool:
     """As `quantize_matmul_4bits`, in the order of the weights: int4 (symmetric) or uint4 for DequantizeLinear.
-
-    Args:
-        packed: uint8 [ceil(rows * columns / 2)], to write.
-        scales: [blocks, columns], to write.
-        zero_points: uint8 [ceil(blocks * columns / 2)] to write; left as it is for symmetric ones.
 
     Returns:
         Whether the values are signed.
     """
-    return _rowwise(4, packed, weights, scales, zero_points, block_size, columns, rows, is_symmetric)
+    return _rowwise(4, given)
 
 
 def quantize_matmul_bnb4(
@@ -120,43 +137,35 @@ def quantize_matmul_bnb4(
     packed.reshape(-1)[:] = pairs[0::2] << 4 | pairs[1::2]
 
 
-def _columnwise(
-    bits: int, packed: np.ndarray, weights: np.ndarray, scales: np.ndarray, zero_points: np.ndarray, block_size: int,
-    columns: int, rows: int, is_symmetric: bool,
-) -> None:  # fmt: skip
-    per, count = 8 // bits, -(-rows // max(block_size, 1))
-    _check_types(weights, scales, packed, zero_points)
-    if block_size % per:
-        raise InvalidArgument(f"blocks of {block_size} values of {bits} bits: expected whole bytes")
-    sizes = (columns * count * (block_size // per), columns * count, columns * -(-count // per))
-    _check_sizes(bits, (packed, scales, zero_points), sizes, weights, block_size, columns, rows)
-    codes, found, points = _quantized(weights[:rows], block_size, bits, is_symmetric)
-    scales.reshape(columns, count)[:] = found.T
+def _columnwise(bits: int, given: PackingArguments) -> None:
+    per, count, rows, columns = 8 // bits, given.blocks, given.rows, given.columns
+    _check_types(given.weights, given.scales, given.packed, given.zero_points)
+    if given.block_size % per:
+        raise InvalidArgument(f"blocks of {given.block_size} values of {bits} bits: expected whole bytes")
+    _check_sizes(bits, given, (columns * count * (given.block_size // per), columns * count, columns * -(-count // per)))
+    codes, found, points = _quantized(given.weights[:rows], given.block_size, bits, given.is_symmetric)
+    given.scales.reshape(columns, count)[:] = found.T
     whole = _packed(codes.transpose(2, 0, 1).reshape(columns, -1), bits)
-    target = packed.reshape(columns, -1)
+    target = given.packed.reshape(columns, -1)
     used = -(-rows // per)  # bytes with weights: those behind them stay
     target[:, :used] = whole[:, :used]
-    if not is_symmetric:
+    if not given.is_symmetric:
         padded = np.full((columns, -(-count // per) * per), 1 << bits - 1, np.uint8)
         padded[:, :count] = points.T
-        zero_points.reshape(columns, -1)[:] = _packed(padded, bits)
+        given.zero_points.reshape(columns, -1)[:] = _packed(padded, bits)
 
 
-def _rowwise(
-    bits: int, packed: np.ndarray, weights: np.ndarray, scales: np.ndarray, zero_points: np.ndarray, block_size: int,
-    columns: int, rows: int, is_symmetric: bool,
-) -> bool:  # fmt: skip
-    per, count = 8 // bits, -(-rows // max(block_size, 1))
-    _check_types(weights, scales, packed, zero_points)
-    sizes = (-(-rows * columns // per), columns * count, -(-count * columns // per))
-    _check_sizes(bits, (packed, scales, zero_points), sizes, weights, block_size, columns, rows)
-    codes, found, points = _quantized(weights[:rows], block_size, bits, is_symmetric)
-    scales.reshape(count, columns)[:] = found
+def _rowwise(bits: int, given: PackingArguments) -> bool:
+    per, count, rows, columns = 8 // bits, given.blocks, given.rows, given.columns
+    _check_types(given.weights, given.scales, given.packed, given.zero_points)
+    _check_sizes(bits, given, (-(-rows * columns // per), columns * count, -(-count * columns // per)))
+    codes, found, points = _quantized(given.weights[:rows], given.block_size, bits, given.is_symmetric)
+    given.scales.reshape(count, columns)[:] = found
     flat = codes.reshape(-1, columns)[:rows].reshape(-1)
-    _write(packed.reshape(-1), flat ^ (1 << bits - 1) if is_symmetric else flat, bits)
-    if not is_symmetric:
-        _write(zero_points.reshape(-1), points.reshape(-1), bits)
-    return bool(is_symmetric)
+    _write(given.packed.reshape(-1), flat ^ (1 << bits - 1) if given.is_symmetric else flat, bits)
+    if not given.is_symmetric:
+        _write(given.zero_points.reshape(-1), points.reshape(-1), bits)
+    return bool(given.is_symmetric)
 
 
 def _quantized(weights: np.ndarray, block_size: int, bits: int, symmetric: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -223,14 +232,13 @@ def _check_types(weights: np.ndarray, scales: np.ndarray, *bytes_: np.ndarray) -
         raise InvalidArgument("expected C-contiguous arrays to write to")
 
 
-def _check_sizes(
-    bits: int, arrays: tuple[np.ndarray, ...], sizes: tuple[int, ...], weights: np.ndarray, block_size: int, columns: int,
-    rows: int,
-) -> None:  # fmt: skip
+def _check_sizes(bits: int, given: PackingArguments, sizes: tuple[int, int, int]) -> None:
+    weights, rows, columns = given.weights, given.rows, given.columns
+    arrays = (given.packed, given.scales, given.zero_points)
     shape = weights.ndim == 2 and weights.shape[0] >= rows and weights.shape[1] == columns
-    if block_size < 1 or not shape or any(a.size != n for a, n in zip(arrays, sizes, strict=True)):
-        given = ", ".join(str(a.size) for a in arrays)
+    if given.block_size < 1 or not shape or any(a.size != n for a, n in zip(arrays, sizes, strict=True)):
+        found = ", ".join(str(a.size) for a in arrays)
         raise InvalidArgument(
-            f"blocks of {block_size} of weights [{rows}, {columns}] in {bits} bits: expected {sizes[0]} bytes, {sizes[1]} "
-            f"scales and {sizes[2]} bytes of zero points, got weights {list(weights.shape)} and {given}"
+            f"blocks of {given.block_size} of weights [{rows}, {columns}] in {bits} bits: expected {sizes[0]} bytes, "
+            f"{sizes[1]} scales and {sizes[2]} bytes of zero points, got weights {list(weights.shape)} and {found}"
         )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from intarsia.compat.declared_arguments import takes
 from intarsia.errors import InvalidArgument
 from intarsia.quantization.calibration.augmented_model import with_min_max_outputs, with_value_outputs
 from intarsia.quantization.calibration.observed_runs import ObservedModel
@@ -25,7 +26,6 @@ from intarsia.quantization.calibration.tensor_ranges import (
     save_tensors_data,
 )
 from intarsia.quantization.description import model_files
-from intarsia.quantization.description.settings import takes
 from intarsia.quantization.numerics.quant_types import FLOAT_TYPES
 
 __all__ = [

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import onnx
 
+from intarsia.compat.declared_arguments import takes_as_method
 from intarsia.errors import InvalidArgument, NotImplemented
 from intarsia.quantization.calibration.observed_runs import ObservedModel
 from intarsia.quantization.description.model_files import load_model
-from intarsia.quantization.description.settings import takes_as_method
 from intarsia.quantization.numerics.block_weights import Algorithm, BlockFormat, BlockWeights, nearest
 from intarsia.quantization.numerics.gptq import GptqSettings, InputMoments, gptq
 from intarsia.quantization.numerics.half_quadratic import half_quadratic

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import onnx
 
+from intarsia.compat.declared_arguments import takes_as_method
 from intarsia.errors import InvalidArgument
-from intarsia.quantization.description.settings import OperatorArguments, QuantizerSettings, takes_as_method
+from intarsia.quantization.description.settings import OperatorArguments, QuantizerSettings
 from intarsia.quantization.numerics.quant_types import QuantizationMode
 from intarsia.quantization.onnx_model import ONNXModel
 from intarsia.quantization.quantized_models import prepared, with_integer_operators

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import onnx
 
-from intarsia.quantization.description.settings import QdqArguments, QuantizerSettings, takes_as_method
+from intarsia.compat.declared_arguments import takes_as_method
+from intarsia.quantization.description.settings import QdqArguments, QuantizerSettings
 from intarsia.quantization.onnx_model import ONNXModel
 from intarsia.quantization.quantized_models import prepared, with_pairs
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import onnx
 
+from intarsia.compat.declared_arguments import takes
 from intarsia.errors import InvalidArgument, WrongType
 from intarsia.quantization.calibrate import CalibratorArguments, calibrator_of
 from intarsia.quantization.calibration.tensor_ranges import (
@@ -23,7 +24,7 @@ from intarsia.quantization.calibration.tensor_ranges import (
 from intarsia.quantization.description import model_files
 from intarsia.quantization.description.marking_rules import MARKING_RULES
 from intarsia.quantization.description.opset_update import with_opset_for
-from intarsia.quantization.description.settings import OperatorArguments, QdqArguments, QuantizerSettings, takes
+from intarsia.quantization.description.settings import OperatorArguments, QdqArguments, QuantizerSettings
 from intarsia.quantization.description.tensor_marks import logger
 from intarsia.quantization.description.tensor_overrides import TensorQuantOverridesHelper
 from intarsia.quantization.numerics.quant_types import QuantFormat, QuantizationMode, QuantType

@@ -11,9 +11,9 @@ from typing import Any
 import onnx
 from onnx import external_data_helper
 
+from intarsia.compat.declared_arguments import takes
 from intarsia.errors import IntarsiaError, InvalidArgument
 from intarsia.quantization.description import model_files
-from intarsia.quantization.description.settings import takes
 from intarsia.quantization.description.tensor_marks import logger, opset_of
 from intarsia.quantization.description.upsample_rewrite import upsample_as_resize
 

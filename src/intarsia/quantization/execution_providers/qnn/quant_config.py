@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from intarsia.compat.declared_arguments import takes
 from intarsia.quantization.calibration.tensor_ranges import CalibrationMethod
 from intarsia.quantization.description import model_files
-from intarsia.quantization.description.settings import takes
 from intarsia.quantization.description.tensor_marks import logger, opset_of
 from intarsia.quantization.description.tensor_overrides import TensorQuantOverridesHelper
 from intarsia.quantization.execution_providers.qnn.mixed_precision_overrides_utils import (
