@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the order and the signatures of onnxruntime's C tables as Intarsia keeps them, from the headers of a release.
 
-    python scripts/plugin_api_tables.py FOLDER_OF_HEADERS > src/intarsia/providers/plugin/api_tables.txt
+    python scripts/plugin_api_tables.py FOLDER_OF_HEADERS > src/intarsia/providers/plugin/interface/api_tables.txt
 
 FOLDER_OF_HEADERS has onnxruntime_c_api.h and onnxruntime_ep_c_api.h. `MORE` are entries of later releases whose place and
 signature are known from elsewhere. Only names, places, types and versions are read; see `api_tables.py` for the form.

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import intarsia as ort
-from intarsia.providers.plugin.api_tables import tables
+from intarsia.providers.plugin.interface.api_tables import tables
 
 NAME, CPU = "FaultyExecutionProvider", "CPUExecutionProvider"
 VERSION = 23

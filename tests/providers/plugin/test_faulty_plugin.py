@@ -17,7 +17,7 @@ from tests.providers.plugin.compiled_plugin import CPU, NAME, FaultyPlugin, comp
 
 import intarsia as ort
 from intarsia.errors import EPFail, Fail, InvalidArgument, NotImplemented
-from intarsia.providers.plugin.handles import held_count
+from intarsia.providers.plugin.interface.handles import held_count
 
 X = np.array([[1, -2, 3], [np.nan, 0, -np.inf]], np.float32)
 Y = np.array([[0, 2, 0], [np.nan, 0, np.inf]], np.float32)

@@ -13,12 +13,12 @@ import pytest
 import intarsia as ort
 from intarsia.graph.dtypes import DType
 from intarsia.providers.plugin import entries
-from intarsia.providers.plugin.api_tables import NEWEST, OLDEST, SPARE, TYPES, structure, tables
-from intarsia.providers.plugin.handles import find, held_count
-from intarsia.providers.plugin.hardware import HOST_MEMORY, KeyValues
-from intarsia.providers.plugin.host_tables import SERVED, api_base, is_written, served_address
-from intarsia.providers.plugin.status import Status, exception_of, raise_for
-from intarsia.providers.plugin.tensors import OrtValue
+from intarsia.providers.plugin.interface.api_tables import NEWEST, OLDEST, SPARE, TYPES, structure, tables
+from intarsia.providers.plugin.interface.handles import find, held_count
+from intarsia.providers.plugin.interface.hardware import HOST_MEMORY, KeyValues
+from intarsia.providers.plugin.interface.host_tables import SERVED, api_base, is_written, served_address
+from intarsia.providers.plugin.interface.status import Status, exception_of, raise_for
+from intarsia.providers.plugin.interface.tensors import OrtValue
 
 entries.complete()
 
@@ -232,7 +232,7 @@ def test_texts_are_read_by_their_own_entries() -> None:
 
 def test_a_struct_ends_where_its_version_ends() -> None:
     """Members that came later than the plugin's version are not read, whatever lies there."""
-    from intarsia.providers.plugin.members import Members
+    from intarsia.providers.plugin.interface.members import Members
 
     ep: Any = structure("OrtEp")(ort_version_supported=23)
     ep.Sync = ep.GetWeightlessSupport = 0xDEAD

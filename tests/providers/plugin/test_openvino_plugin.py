@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import onnx
 import onnx.helper as oh
 import pytest
 from onnx import TensorProto, numpy_helper
-from tests.providers.plugin.vendor_plugins import AMD, INTEL, openvino, openvino_provider
+from tests.providers.plugin.vendor_plugins import AMD, INTEL, library_path, openvino, openvino_provider
 
 import intarsia as ort
-from intarsia.providers.plugin.handles import held_count
+from intarsia.providers.plugin.interface.handles import held_count
 
 CPU = "CPUExecutionProvider"
 BATCH = 3
+ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="module")
-def digits() -> bytes:
+def digits_model() -> bytes:
     """A CNN as for digits, of any batch size."""
     rng = np.random.default_rng(0)
     sizes = {"w1": (8, 1, 3, 3), "b1": (8,), "w2": (16, 8, 3, 3), "b2": (16,), "w3": (16, 10), "b3": (10,)}
@@ -43,6 +46,11 @@ def digits() -> bytes:
 
 def pictures(count: int = BATCH) -> np.ndarray:
     return np.random.default_rng(count).normal(size=(count, 1, 28, 28)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def digits() -> bytes:
+    return digits_model()
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +147,34 @@ def test_nothing_is_left_behind(digits: bytes) -> None:
     assert held_count() <= before
 
 
+def test_two_hosts_in_one_process() -> None:
+    """The library would mix up what the two have given it."""
+    path = library_path("onnxruntime_ep_openvino")
+    pytest.importorskip("onnxruntime", reason="needs onnxruntime (extra: test)")
+    code = (
+        f"import onnxruntime; onnxruntime.register_execution_provider_library('OpenVINO.virtual', {str(path)!r})\n"
+        "assert any(d.ep_name.startswith('OpenVINO') for d in onnxruntime.get_ep_devices())\n"
+        "import intarsia; from tests.providers.plugin import vendor_plugins\n"
+        "try: vendor_plugins.openvino()\n"
+        "except intarsia.EPFail as error: print(error)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert "onnxruntime has registered" in ended.stdout
+
+
+@pytest.mark.parametrize("kept", ["made = ", ""])
+def test_a_process_ends_well(kept: str) -> None:
+    """Destructors of plugins run after the interpreter, with a session that is there until the end, and without."""
+    library_path("onnxruntime_ep_openvino")
+    use = (
+        "import numpy; import intarsia; from tests.providers.plugin import test_openvino_plugin as t; "
+        f"{kept}intarsia.InferenceSession(t.digits_model(), providers=[t.openvino_provider(), t.CPU])"
+        ".run(None, {'x': t.pictures()})"
+    )
+    ended = subprocess.run([sys.executable, "-c", use], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_operators_it_refuses_have_a_reason() -> None:
     """A node that it does not take goes to the CPU, and `explain` has the plugin's words or says that there were none."""
     nodes = [oh.make_node("Relu", ["x"], ["r"], "relu"), oh.make_node("StringConcat", ["s", "s"], ["t"], "join")]
@@ -146,7 +182,8 @@ def test_operators_it_refuses_have_a_reason() -> None:
     outputs = [oh.make_tensor_value_info("r", TensorProto.FLOAT, [2]), oh.make_tensor_value_info("t", TensorProto.STRING, [1])]
     model = oh.make_model(oh.make_graph(nodes, "mixed", values, outputs), opset_imports=[oh.make_opsetid("", 20)], ir_version=9)
     onnx.checker.check_model(model)
-    mixed = ort.InferenceSession(model.SerializeToString(), providers=[openvino_provider(), CPU])
+    asked = openvino_provider(**{"intarsia.deviations": "allow"})
+    mixed = ort.InferenceSession(model.SerializeToString(), providers=[asked, CPU])
     row = next(row for row in mixed.explain().nodes if row.name == "join")
     assert row.provider == CPU
     assert "OpenVINOExecutionProvider did not take it" in row.refusals["OpenVINOExecutionProvider"].reason

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +43,23 @@ def openvino() -> PluginLibrary:
 def openvino_provider(**options: str) -> tuple[type[Any], dict[str, str]]:
     """The OpenVINO plugin's provider with options that have it compute in float32."""
     return openvino().providers[0], {**OPENVINO_OPTIONS, **options}
+
+
+def software_vulkan() -> str:
+    """The file that tells of SwiftShader's Vulkan driver (Debian: chromium-common), which Dawn takes; "" where it is not the
+    driver of this process."""
+    named = os.environ.get("VK_DRIVER_FILES", "")
+    return named if "swiftshader" in named else ""
+
+
+@functools.cache
+def webgpu() -> PluginLibrary:
+    """The WebGPU plugin, told of SwiftShader as a GPU."""
+    if not software_vulkan():
+        pytest.skip("needs SwiftShader: VK_DRIVER_FILES=/usr/lib/chromium/vk_swiftshader_icd.json (Debian: chromium-common)")
+    return load_library("WebGPU", library_path("onnxruntime_ep_webgpu"), [HardwareDevice("gpu", "Google", 0x1AE0, 0xC0DE)])
+
+
+def webgpu_provider(**options: str) -> tuple[type[Any], dict[str, str]]:
+    """The WebGPU plugin's provider."""
+    return webgpu().providers[0], options

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from intarsia.graph.model import Graph, Node
 from intarsia.lazy_dataclass import dataclass
-from intarsia.providers.plugin.graph_view import GraphView, NodeView
-from intarsia.providers.plugin.handles import HostObject, find, find_all
-from intarsia.providers.plugin.host_tables import entry
-from intarsia.providers.plugin.members import Members
-from intarsia.providers.plugin.session_state import INFO, Logger, Record
+from intarsia.providers.plugin.interface.graph_view import GraphView, NodeView
+from intarsia.providers.plugin.interface.handles import HostObject, find, find_all
+from intarsia.providers.plugin.interface.host_tables import entry
+from intarsia.providers.plugin.interface.members import Members
+from intarsia.providers.plugin.interface.session_state import INFO, Logger, Record
+
+LookUp = Callable[[NodeView], object]
+"""The kernel that a plugin has registered for a node, or why there is none."""
 
 
 class FusionOptions(ctypes.Structure):
@@ -35,10 +38,14 @@ class Claim:
 class SupportInfo(HostObject):
     """OrtEpGraphSupportInfo: where a plugin notes what it takes."""
 
-    def __init__(self, view: GraphView) -> None:
+    def __init__(self, view: GraphView, look_up: LookUp | None) -> None:
         super().__init__()
-        self.view = view
+        self.view, self._look_up = view, look_up
         self.claims: list[Claim] = []
+
+    def look_up(self, view: NodeView) -> object:
+        """The plugin's own kernel for a node; a text or None where it has none."""
+        return self._look_up(view) if self._look_up is not None else None
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,16 @@ def _mentions(message: str, word: str) -> bool:
     return not any(letter.isalnum() or letter == "_" for letter in around)
 
 
-def ask(ep: Members, graph: Graph, nodes: Sequence[int] | None, logger: Logger) -> Answer:
+@dataclass(frozen=True)
+class Asked:
+    """A plugin's provider (OrtEp), its kernels, and the logger that it writes to."""
+
+    ep: Members
+    logger: Logger
+    look_up: LookUp | None = None
+
+
+def ask(asked: Asked, graph: Graph, nodes: Sequence[int] | None) -> Answer:
     """What a provider takes of a graph's nodes (None: all).
 
     Where what it takes together is cut in several (`convex_pieces`), it is asked about each piece anew.
@@ -79,7 +95,7 @@ def ask(ep: Members, graph: Graph, nodes: Sequence[int] | None, logger: Logger) 
     Raises:
         EPFail: it failed.
     """
-    answer = _ask_once(ep, graph, nodes, logger)
+    answer = _ask_once(asked, graph, nodes)
     claims: list[Claim] = []
     for claim in answer.claims:
         pieces = convex_pieces(graph, claim.nodes) if claim.fused else [claim.nodes]
@@ -87,15 +103,15 @@ def ask(ep: Members, graph: Graph, nodes: Sequence[int] | None, logger: Logger) 
             claims.append(claim)
             continue
         for piece in pieces:
-            claims += ask(ep, graph, piece, logger).claims
+            claims += ask(asked, graph, piece).claims
     return Answer(tuple(claims), answer.records)
 
 
-def _ask_once(ep: Members, graph: Graph, nodes: Sequence[int] | None, logger: Logger) -> Answer:
+def _ask_once(asked: Asked, graph: Graph, nodes: Sequence[int] | None) -> Answer:
     view = GraphView(graph, nodes)
-    info = SupportInfo(view)
-    with logger.heard() as records:
-        ep.call("GetCapability", view.handle, info.handle)
+    info = SupportInfo(view, asked.look_up)
+    with asked.logger.heard() as records:
+        asked.ep.call("GetCapability", view.handle, info.handle)
     return Answer(tuple(info.claims), tuple(r for r in records if r.severity >= INFO or _telling(r.message)))
 
 

@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.ep.program import NodeReport, Program, RunContext
+from intarsia.ep.device import DeviceTensor
+from intarsia.ep.program import FeedCall, NodeReport, Program, RunContext
 from intarsia.errors import EPFail
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
-from intarsia.providers.plugin.graph_view import GraphView, read_names
-from intarsia.providers.plugin.kernel_context import KernelContext, NodeComputeContext, new_host_output
+from intarsia.providers.plugin.interface.graph_view import GraphView, read_names
+from intarsia.providers.plugin.interface.status import raise_for
+from intarsia.providers.plugin.interface.tensors import OrtValue, new_tensor
+from intarsia.providers.plugin.kernel_context import KernelContext, NodeComputeContext
+from intarsia.providers.plugin.memory import PluginMemory
 from intarsia.providers.plugin.plugin_ep import PluginEp
-from intarsia.providers.plugin.status import raise_for
-from intarsia.providers.plugin.tensors import OrtValue
 
 _IDLE_CALLS = 16  # contexts that a part keeps between runs
 
@@ -65,7 +67,7 @@ class ComputeInfo:
     def __del__(self) -> None:
         made = getattr(self, "_made", None)
         if made is not None:
-            self._ep.release_compiled(made)
+            self._ep.release(made)
 
 
 def compile_part(ep: PluginEp, part: FusedPart) -> ComputeInfo:
@@ -87,14 +89,18 @@ def compile_part(ep: PluginEp, part: FusedPart) -> ComputeInfo:
 class _Call:
     """A context with the values that it is given: used by one run at a time, and kept for later ones."""
 
-    def __init__(self, part: FusedPart, ep: PluginEp) -> None:
+    def __init__(self, part: FusedPart, ep: PluginEp, memory: PluginMemory | None) -> None:
         graph = part.graph
+        self.memory = memory
         self.types = [_dtype(graph, name) for name in graph.output_names()]
-        self.context = KernelContext(len(part.reads), len(self.types), new_host_output(self.types), ep.logger)
-        constants = [graph.constants.get(name) for name in part.reads]
-        for i, constant in enumerate(constants):
-            if constant is not None:
-                self.context.set_input(i, part.view.value(part.reads[i]).value)
+        self.numpy = [dtype.numpy for dtype in self.types]
+        self.reusable = [dtype.bits >= 8 and dtype is not DType.STRING for dtype in self.types]
+        self.context = KernelContext(len(part.reads), len(self.types), self._new_output, ep.logger)
+        self.context.stream = ep.stream
+        for i, name in enumerate(part.reads):
+            if (constant := graph.constants.get(name)) is not None:
+                there = memory.from_host(constant.numpy()) if memory is not None else part.view.value(name).value
+                self.context.set_input(i, there)
         places = {name: i for i, name in enumerate(part.reads)}
         self.places = [places.get(name, -1) for name in graph.input_names()]
         self.static = [_static_shape(graph, name) for name in graph.output_names()]
@@ -106,23 +112,43 @@ class _Call:
             if place >= 0:
                 self._put(place, value)
         for i, shape in enumerate(self.shapes):
-            ready = OrtValue.of_array(np.empty(shape, self.types[i].numpy)) if shape is not None else None
-            self.context.set_output(i, ready, certain=self.static[i] is not None)
+            held = self.context.outputs[i]
+            if shape is None:
+                self.context.set_output(i, None)
+            elif held is None or self.memory is not None or held.shape != shape:
+                self.context.set_output(i, self._new_output(i, shape), certain=self.static[i] is not None)
+            else:
+                held.replace(np.empty(shape, self.numpy[i]))
+
+    def _new_output(self, index: int, shape: Sequence[int]) -> OrtValue:
+        if self.memory is not None:
+            return self.memory.new_tensor(self.types[index], shape)
+        return new_tensor(self.types[index], shape)
 
     def _put(self, place: int, value: Any) -> None:
+        if isinstance(value, DeviceTensor):
+            self.context.set_input(place, value.handle)
+            return
         held = self.context.inputs[place]
         if held is None or not isinstance(value, np.ndarray) or not held.takes(value):
             self.context.set_input(place, OrtValue.of(value) if value is not None else None)
 
     def results(self) -> list[Any]:
         """The outputs of the call, which are the caller's from now on."""
-        found = []
+        found: list[Any] = []
         for i, value in enumerate(self.context.outputs):
             if value is None:
                 raise EPFail(f"output {i} was not written")
-            self.shapes[i] = value.shape if self.types[i].bits >= 8 and self.types[i] is not DType.STRING else None
+            if self.memory is not None:
+                found.append(self.memory.tensor(value))
+                self.context.set_output(i, None)
+                continue
+            self.shapes[i] = value.shape if self.reusable[i] else None
             found.append(value.array())
-            self.context.set_output(i, None)
+            value.let_go()
+        for place in self.places:
+            if place >= 0 and (held := self.context.inputs[place]) is not None and self.memory is None:
+                held.let_go()
         return found
 
 
@@ -147,7 +173,8 @@ class CompiledPart(Program):
     `kernel`: what its nodes are reported to run by.
     """
 
-    def __init__(self, ep: PluginEp, part: FusedPart, info: ComputeInfo) -> None:
+    def __init__(self, ep: PluginEp, part: FusedPart, info: ComputeInfo, memory: PluginMemory | None = None) -> None:
+        self._memory = memory
         self.inputs, self.outputs = tuple(part.graph.input_names()), tuple(part.graph.output_names())
         self._ep, self._part, self._info = ep, part, info
         self._idle: list[_Call] = []
@@ -156,7 +183,7 @@ class CompiledPart(Program):
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
         if run is not None:
             run.check()
-        call = self._idle.pop() if self._idle else _Call(self._part, self._ep)
+        call = self._idle.pop() if self._idle else _Call(self._part, self._ep, self._memory)
         call.prepare(inputs)
         with self._ep.run(run):
             self._compute(call.context)
@@ -164,6 +191,27 @@ class CompiledPart(Program):
         if len(self._idle) < _IDLE_CALLS:
             self._idle.append(call)
         return results
+
+    def feed_call(self, inputs: Sequence[Any]) -> FeedCall | None:
+        """In host memory: for arrays of these types and shapes, without what `run` does for others."""
+        if self._memory is not None or not all(isinstance(value, np.ndarray) for value in inputs):
+            return None
+        wanted = tuple((name, value.shape, value.dtype) for name, value in zip(self.inputs, inputs, strict=True))
+        run = self.run
+
+        def call(feed: dict[str, Any]) -> list[Any] | None:
+            if len(feed) != len(wanted):
+                return None
+            values = []
+            for name, shape, dtype in wanted:
+                value: Any = feed.get(name)
+                fits = type(value) is np.ndarray and value.shape == shape and value.dtype == dtype
+                if not fits or not value.flags.c_contiguous:
+                    return None
+                values.append(value)
+            return run(values)
+
+        return call
 
     def _compute(self, context: KernelContext) -> None:
         if self._lock is None:

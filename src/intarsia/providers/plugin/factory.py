@@ -5,19 +5,20 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from intarsia.errors import Fail, NoSuchFile
+from intarsia.errors import EPFail, Fail, NoSuchFile
 from intarsia.machine import fork_safety
-from intarsia.providers.plugin.api_tables import NEWEST, OLDEST
-from intarsia.providers.plugin.handles import find, take_back
-from intarsia.providers.plugin.hardware import OrtEpDevice, OrtHardware
-from intarsia.providers.plugin.host_tables import api_base
-from intarsia.providers.plugin.members import Members
-from intarsia.providers.plugin.session_state import Logger
-from intarsia.providers.plugin.status import raise_for
+from intarsia.providers.plugin.interface.api_tables import NEWEST, OLDEST
+from intarsia.providers.plugin.interface.handles import find, take_back
+from intarsia.providers.plugin.interface.hardware import OrtEpDevice, OrtHardware
+from intarsia.providers.plugin.interface.host_tables import api_base
+from intarsia.providers.plugin.interface.members import Members
+from intarsia.providers.plugin.interface.session_state import Logger
+from intarsia.providers.plugin.interface.status import raise_for
 
 _MOST_FACTORIES, _MOST_DEVICES = 8, 64
 
@@ -28,6 +29,7 @@ class OpenLibrary:
     Raises:
         NoSuchFile: there is no such file.
         Fail: it cannot be loaded, or is no plugin.
+        EPFail: another host has it in this process.
     """
 
     def __init__(self, path: Path, registered_name: str) -> None:
@@ -149,10 +151,27 @@ def _open(path: Path) -> Any:
     """The library, its own folder searched for what it needs."""
     if not path.is_file():
         raise NoSuchFile(f"Failed to load library {path}: there is no such file")
+    if _is_onnxruntimes(path):
+        raise EPFail(
+            f"onnxruntime has registered {path} in this process: a plugin keeps the functions of the first host that it was "
+            "given, and would call them with this one's objects; use one host for it in a process"
+        )
     try:
         return ctypes.CDLL(str(path), winmode=0x1100) if os.name == "nt" else ctypes.CDLL(str(path), mode=os.RTLD_LOCAL)
     except OSError as error:
         raise Fail(f"Failed to load library {path}: {_missing(str(error))}") from error
+
+
+def _is_onnxruntimes(path: Path) -> bool:
+    """Whether onnxruntime, where the program has imported it, has registered the library."""
+    host = sys.modules.get("onnxruntime")
+    if host is None or sys.modules.get("intarsia") is host or not hasattr(host, "get_ep_devices"):
+        return False
+    try:
+        paths = {device.ep_metadata.get("library_path") for device in host.get_ep_devices()}
+    except Exception:  # noqa: BLE001 # another program's: whatever it says, it is not asked twice
+        return False
+    return any(known and os.path.realpath(known) == str(path) for known in paths)
 
 
 def _missing(message: str) -> str:

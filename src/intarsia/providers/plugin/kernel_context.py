@@ -9,29 +9,18 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 
-from intarsia.errors import InvalidArgument
-from intarsia.graph.dtypes import DType
-from intarsia.providers.plugin.handles import HostObject, find, numbers, put
-from intarsia.providers.plugin.host_tables import entry
-from intarsia.providers.plugin.session_state import Logger
-from intarsia.providers.plugin.tensors import OrtValue
+from intarsia.errors import EPFail, InvalidArgument
+from intarsia.providers.plugin.interface.allocators import host_allocator
+from intarsia.providers.plugin.interface.handles import HostObject, checked, find, numbers, put
+from intarsia.providers.plugin.interface.hardware import MemoryInfo
+from intarsia.providers.plugin.interface.host_tables import entry
+from intarsia.providers.plugin.interface.native_structs import CONTEXT_MARK, ContextFields
+from intarsia.providers.plugin.interface.session_state import Logger
+from intarsia.providers.plugin.interface.tensors import OrtValue
+from intarsia.providers.plugin.streams import SyncStream
 
-
-class ContextFields(ctypes.Structure):
-    """What native code reads: how many inputs and outputs there are, arrays of their handles (0: not there), and those of
-    outputs that the plugin may write to before it knows their sizes."""
-
-    _fields_ = (
-        ("input_count", ctypes.c_int64),
-        ("output_count", ctypes.c_int64),
-        ("inputs", ctypes.c_void_p),
-        ("outputs", ctypes.c_void_p),
-        ("preallocated", ctypes.c_void_p),
-    )
-
-
-NewOutput = Callable[[int, Sequence[int]], OrtValue]
-"""Makes output number i of these sizes."""
+NewOutput = Callable[[int, Sequence[int]], "OrtValue | None"]
+"""Makes output number i of these sizes; None: nobody wants it."""
 
 
 class KernelContext(HostObject):
@@ -47,12 +36,12 @@ class KernelContext(HostObject):
         self.new_output, self.logger = new_output, logger
         self.inputs: list[OrtValue | None] = [None] * input_count
         self.outputs: list[OrtValue | None] = [None] * output_count
-        self.stream: HostObject | None = None
+        self.stream: SyncStream | None = None
         self._inputs = (ctypes.c_void_p * max(1, input_count))()
         self._outputs = (ctypes.c_void_p * max(1, output_count))()
         self._preallocated = (ctypes.c_void_p * max(1, output_count))()
         self.fields = ContextFields(
-            input_count, output_count, ctypes.addressof(self._inputs), ctypes.addressof(self._outputs),
+            CONTEXT_MARK, input_count, output_count, ctypes.addressof(self._inputs), ctypes.addressof(self._outputs),
             ctypes.addressof(self._preallocated),
         )  # fmt: skip
         super().__init__()
@@ -71,20 +60,13 @@ class KernelContext(HostObject):
         self._outputs[index] = value.handle if value is not None else None
         self._preallocated[index] = value.handle if value is not None and certain else None
 
-    def output(self, index: int, shape: Sequence[int]) -> OrtValue:
-        """Output number `index` with these sizes: what was made ready, or a new one."""
+    def output(self, index: int, shape: Sequence[int]) -> OrtValue | None:
+        """Output number `index` with these sizes: what was made ready, or a new one; None where nobody wants it."""
         found = self.outputs[index]
         if found is None or found.shape != tuple(shape):
             found = self.new_output(index, shape)
             self.set_output(index, found)
         return found
-
-
-def new_host_output(types: Sequence[DType]) -> NewOutput:
-    """Makes outputs of these types in host memory."""
-    from intarsia.providers.plugin.tensors import new_tensor
-
-    return lambda index, shape: new_tensor(types[index], shape)
 
 
 def _context(handle: int, index: int, count: str) -> KernelContext:
@@ -115,7 +97,8 @@ def _get_input(handle: int, index: int, out: int) -> None:
 def get_output(handle: int, index: int, dims: int | None, rank: int, out: int) -> None:
     """An output; also what native code calls for sizes that were not made ready."""
     context = _context(handle, index, "output_count")
-    put(out, context.output(index, numbers(dims, rank)).handle)
+    value = context.output(index, numbers(dims, rank))
+    put(out, value.handle if value is not None else None)
 
 
 @entry("OrtApi", "KernelContext_GetPreallocatedOutput")
@@ -132,6 +115,31 @@ def _get_logger(handle: int, out: int) -> None:
 def _get_stream(handle: int, out: int) -> None:
     stream = find(handle, KernelContext).stream
     put(out, stream.handle if stream is not None else None)
+
+
+@entry("OrtApi", "KernelContext_GetGPUComputeStream")
+def _get_native_stream(handle: int, out: int) -> None:
+    stream = find(handle, KernelContext).stream
+    put(out, stream.native if stream is not None else None)
+
+
+@entry("OrtApi", "KernelContext_GetAllocator")
+def _get_allocator(handle: int, info: int, out: int) -> None:
+    find(handle, KernelContext)
+    if not find(info, MemoryInfo).on_host:
+        raise EPFail(
+            "a kernel asked its context for memory of the device; only the host's is there, see KernelInfoGetAllocator"
+        )
+    put(out, ctypes.addressof(host_allocator()))
+
+
+@entry("OrtApi", "KernelContext_ParallelFor")
+def _parallel_for(handle: int, function: int, total: int, batches: int, data: int | None) -> None:
+    """One after another: the plugin's own threads do what is worth threads."""
+    find(handle, KernelContext)
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t)(checked(function))
+    for i in range(total):
+        call(data, i)
 
 
 class NodeComputeContext(HostObject):

@@ -11,7 +11,7 @@ from intarsia.machine import fork_safety
 from intarsia.printable import get_logger
 from intarsia.providers.plugin import entries
 from intarsia.providers.plugin.factory import OpenLibrary
-from intarsia.providers.plugin.hardware import OrtHardware
+from intarsia.providers.plugin.interface.hardware import OrtHardware
 from intarsia.providers.plugin.provider import PluginExecutionProvider, provider_class
 
 _logger = get_logger("intarsia.providers.plugin")

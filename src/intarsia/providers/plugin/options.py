@@ -8,13 +8,16 @@ from typing import Any
 
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
 from intarsia.lazy_dataclass import dataclass
-from intarsia.providers.plugin.hardware import KINDS, OrtEpDevice, OrtHardware
+from intarsia.providers.plugin.interface.hardware import KINDS, OrtEpDevice, OrtHardware
 
 HOST_OPTIONS: Mapping[str, str] = {
     "intarsia.vendor_id": "the PCI vendor that the plugin is told of all devices, such as 0x8086: some take one vendor's only",
     "intarsia.device_type": "the type that the plugin is told of all devices: CPU, GPU or NPU",
+    "intarsia.deviations": "allow: the plugin is offered nodes that it is known to compute otherwise than ONNX says; or refuse",
     "intarsia.ep_devices": "numbers of the devices to use, among those that the plugin takes, such as 0,2; all by default",
 }
+_DEFAULTS: Mapping[str, Mapping[str, str]] = {"WebGpuExecutionProvider": {"preferredLayout": "NCHW"}}
+"""What a plugin is asked for unless the user says otherwise: nodes keep their data's layout here."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,9 @@ class PluginOptions:
         kind = self.values.get("intarsia.device_type")
         if kind is not None and kind.lower() not in KINDS:
             raise InvalidArgument(f"option 'intarsia.device_type' of {provider}: expected CPU, GPU or NPU, got {kind!r}")
+        deviations = self.values.get("intarsia.deviations", "refuse")
+        if deviations not in ("allow", "refuse"):
+            raise InvalidArgument(f"option 'intarsia.deviations' of {provider}: expected allow or refuse, got {deviations!r}")
         self._numbers("intarsia.vendor_id", provider)
         self._numbers("intarsia.ep_devices", provider)
 
@@ -57,6 +63,11 @@ class PluginOptions:
             return [int(part, 0) for part in value.split(",")]
         except ValueError:
             raise InvalidArgument(f"option {key!r} of {provider}: expected whole numbers, got {value!r}") from None
+
+    @property
+    def allows_deviations(self) -> bool:
+        """Whether results may differ from ONNX's where they are known to."""
+        return self.values.get("intarsia.deviations", "refuse") == "allow"
 
     def told(self, device: OrtHardware) -> OrtHardware:
         """A device as the plugin is told of it."""
@@ -86,7 +97,7 @@ class PluginOptions:
     def entries(self, provider: str) -> dict[str, str]:
         """The plugin's own options as configuration entries of a session."""
         own = {key: value for key, value in self.values.items() if not key.startswith("intarsia.")}
-        return {f"ep.{provider.lower()}.{key}": value for key, value in own.items()}
+        return {f"ep.{provider.lower()}.{key}": value for key, value in {**_DEFAULTS.get(provider, {}), **own}.items()}
 
 
 def _text(value: Any) -> str:

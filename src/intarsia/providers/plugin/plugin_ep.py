@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -10,37 +12,22 @@ from typing import Any
 from intarsia.ep.program import RunContext
 from intarsia.errors import EPFail
 from intarsia.providers.plugin.factory import Factory
-from intarsia.providers.plugin.hardware import OrtEpDevice
-from intarsia.providers.plugin.members import Members
-from intarsia.providers.plugin.session_state import Logger, RunOptions, SessionOptions
+from intarsia.providers.plugin.interface.handles import find
+from intarsia.providers.plugin.interface.hardware import OrtEpDevice
+from intarsia.providers.plugin.interface.members import Members
+from intarsia.providers.plugin.interface.session_state import Logger, RunOptions, SessionOptions
+from intarsia.providers.plugin.kernel_registry import KernelRegistry
+from intarsia.providers.plugin.owned import Compiled, Owned, Released
+from intarsia.providers.plugin.streams import SyncStream
+
+_live: weakref.WeakSet[PluginEp] = weakref.WeakSet()
 
 
-class Compiled:
-    """OrtNodeComputeInfo of a plugin, with the state that it made. Released once, by whoever comes first.
-
-    Raises:
-        EPFail: it has no function to compute with, or made no state.
-    """
-
-    def __init__(self, ep: Members, address: int, context: int) -> None:
-        self.address, self._ep = address, ep
-        self.members = Members("OrtNodeComputeInfo", address, ep.provider)
-        self.state = ctypes.c_void_p(None)
-        self._has_state = False
-        if not self.members.has("Compute"):
-            raise EPFail(f"{ep.provider} compiled a part without a function Compute")
-        self.members.call("CreateState", context, ctypes.addressof(self.state))
-        self._has_state = True
-
-    def release(self) -> None:
-        """Give state and info back to the plugin."""
-        address, self.address = self.address, 0
-        if not address:
-            return
-        if self._has_state:
-            self.members.call_if_there("ReleaseState", self.state)
-        infos = (ctypes.c_void_p * 1)(address)
-        self._ep.call_if_there("ReleaseNodeComputeInfos", ctypes.addressof(infos), 1)
+@atexit.register
+def _leave() -> None:
+    """The interpreter ends: the system takes back what plugins have, in no order that they would know."""
+    for ep in list(_live):
+        ep.alive = False
 
 
 class PluginEp:
@@ -70,11 +57,14 @@ class PluginEp:
         )  # fmt: skip
         self.members = Members("OrtEp", made.value or 0, factory.name)
         self.alive = True
-        self._compiled: set[Compiled] = set()
+        self._owned: dict[Owned, None] = {}
+        _live.add(self)
         factory.used()
         self.name, self.version = factory.name, factory.version
         self.concurrent = self._answer("IsConcurrentRunSupported", default=True)
-        self._has_run_hooks = self.members.has("OnRunStart") or self.members.has("OnRunEnd")
+        self.stream = self._make_stream()
+        self.registry = self._registry()
+        self._has_run_hooks = any(map(self.members.has, ("OnRunStart", "OnRunEnd"))) or self.stream is not None
 
     def _answer(self, name: str, *, default: bool) -> bool:
         if not self.members.has(name):
@@ -82,6 +72,29 @@ class PluginEp:
         found = ctypes.c_bool(default)
         self.members.call(name, ctypes.addressof(found))
         return found.value
+
+    def _registry(self) -> KernelRegistry | None:
+        """Its kernels, where it runs nodes by kernels."""
+        found = ctypes.c_void_p(None)
+        self.members.call_if_there("GetKernelRegistry", ctypes.addressof(found))
+        return find(found.value, KernelRegistry) if found.value else None
+
+    def _make_stream(self) -> SyncStream | None:
+        """A stream of its device, where the plugin is aware of streams."""
+        aware = self.factory.members.call_if_there("IsStreamAware")
+        memory = next((info for device in self.devices for info in device.memories if not info.on_host), None)
+        if not aware or memory is None:
+            return None
+        made = ctypes.c_void_p(None)
+        if self.members.has("CreateSyncStreamForDevice"):
+            self.members.call("CreateSyncStreamForDevice", memory.handle, ctypes.addressof(made))
+        else:
+            self.factory.members.call("CreateSyncStreamForDevice", memory.handle, None, ctypes.addressof(made))
+        if not made.value:
+            return None
+        stream = SyncStream(made.value, self.name)
+        self.own(Released(stream.members))
+        return stream
 
     def run(self, run: RunContext | None) -> Any:
         """A context around a run: the plugin is told of its beginning and its end."""
@@ -95,6 +108,9 @@ class PluginEp:
             yield
         finally:
             self.members.call_if_there("OnRunEnd", options.handle, True)
+            if self.stream is not None:
+                self.stream.flush()
+                self.stream.end_run()
 
     def compiled(self, address: int, context: int) -> Compiled:
         """What it compiled a part to, at an address: with a state, and released before the provider is.
@@ -111,20 +127,25 @@ class PluginEp:
             infos = (ctypes.c_void_p * 1)(address)
             self.members.call_if_there("ReleaseNodeComputeInfos", ctypes.addressof(infos), 1)
             raise
-        self._compiled.add(made)
+        self.own(made)
         return made
 
-    def release_compiled(self, made: Compiled) -> None:
-        """Give back what it compiled a part to."""
-        self._compiled.discard(made)
-        made.release()
+    def own(self, made: Owned) -> None:
+        """Hold what it has made until `release`, or its own end."""
+        self._owned[made] = None
+
+    def release(self, made: Owned) -> None:
+        """Give back what it has made."""
+        self._owned.pop(made, None)
+        if self.alive:
+            made.release()
 
     def __del__(self) -> None:
         if not self.alive:
             return
         self.alive = False
         try:
-            for made in self._compiled:  # the garbage collector ends programs and providers in any order
+            for made in reversed(self._owned):  # the garbage collector ends programs and providers in any order
                 made.release()
         finally:
             self.factory.members.call("ReleaseEp", self.members.address)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
-from intarsia.ep.device import HOST, Device
+from intarsia.ep.device import HOST, DataTransfer, Device
 from intarsia.ep.hardware import EpDevice
 from intarsia.ep.provider import CompileContext, ComputeCapability, ExecutionProvider, KernelLookup, Program, Support
 from intarsia.errors import EPFail
 from intarsia.graph.model import Graph, Node
 from intarsia.machine import fork_safety
-from intarsia.providers.plugin.capability import Answer, Claim, ask
+from intarsia.providers.plugin.capability import Claim
 from intarsia.providers.plugin.compiled_part import CompiledPart, FusedPart, compile_part
 from intarsia.providers.plugin.factory import Factory
-from intarsia.providers.plugin.hardware import KINDS, OrtEpDevice, OrtHardware
+from intarsia.providers.plugin.interface.hardware import KINDS, OrtEpDevice, OrtHardware
+from intarsia.providers.plugin.kernel_program import KernelProgram, adds_float16
+from intarsia.providers.plugin.kernel_registry import KernelEntry
+from intarsia.providers.plugin.memory import PluginMemory, PluginTransfer, default_memory, memory_of
 from intarsia.providers.plugin.options import PluginOptions
 from intarsia.providers.plugin.plugin_ep import PluginEp
+from intarsia.providers.plugin.survey import Survey
 
 
 class PluginExecutionProvider(ExecutionProvider):
@@ -33,14 +38,15 @@ class PluginExecutionProvider(ExecutionProvider):
     hardware: ClassVar[Sequence[OrtHardware]]
     Options: ClassVar[type[Any]] = PluginOptions
     options_may_help: ClassVar[bool] = True
+    fused_operators: ClassVar[frozenset[str] | None] = frozenset(("Gelu", "HardSwish", "LayerNormalization", "Mish"))
+    """Of opset 20 and before, which plugins have; the others are younger than most."""
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
         if why := self.missing_for(self.options):
             raise EPFail(f"{self.name} cannot be used on this machine: {why}")
         self._lock = fork_safety.recursive_lock()
-        self._answers: dict[tuple[int, frozenset[int] | None], Answer] = {}
-        self._graph: Graph | None = None
+        self._surveyed: Survey | None = None
         self._claims: dict[str, Claim] = {}
         self._ep: PluginEp | None = None
         self._entries: dict[str, str] = self.options.entries(self.factory.name)
@@ -105,41 +111,71 @@ class PluginExecutionProvider(ExecutionProvider):
         entries = {**context.config, **self.options.entries(self.factory.name)}
         with self._lock:
             if entries != self._entries:
-                self._entries, self._ep, self._graph = entries, None, None
+                self._entries, self._ep, self._surveyed = entries, None, None
+                self.__dict__.pop("_memory", None)
+                self.__dict__.pop("_computes_float16", None)
 
     # what it takes
 
     def supports(self, node: Node, graph: Graph) -> Support:
-        answer = self._answer(graph, None)
-        index = next((i for i, other in enumerate(graph.nodes) if other is node), None)
-        if index is not None and index in answer.taken:
-            return Support.yes()
-        words = answer.words_about(node)
-        why = f"{self.factory.name} did not take it" + (f": {words}" if words else ", and gave no reason")
-        return Support.no(why, code="plugin")
+        with self._lock:
+            return self._survey(graph).answer(node)
 
     def get_capability(self, graph: Graph, kernel_lookup: KernelLookup) -> list[ComputeCapability]:
-        free = frozenset(i for i in range(len(graph.nodes)) if kernel_lookup.is_free(i))
-        answer = self._answer(graph, None if len(free) == len(graph.nodes) else free)
-        for claim in answer.claims:
-            self._claims[_key(graph, claim.nodes)] = claim
-        return [ComputeCapability(claim.nodes, whole=claim.fused) for claim in answer.claims]
-
-    def _answer(self, graph: Graph, nodes: frozenset[int] | None) -> Answer:
+        free = [i for i in range(len(graph.nodes)) if kernel_lookup.is_free(i)]
         with self._lock:
-            if self._graph is not graph:
-                self._graph, self._answers = graph, {}
-            key = (id(graph), nodes)
-            if key not in self._answers:
-                self._answers[key] = ask(self.ep.members, graph, sorted(nodes) if nodes is not None else None, self.ep.logger)
-            return self._answers[key]
+            claims = self._survey(graph).claims(free)
+        self._claims.update((_key(graph, claim.nodes), claim) for claim in claims)
+        return [ComputeCapability(claim.nodes, whole=claim.fused) for claim in claims]
+
+    def _survey(self, graph: Graph) -> Survey:
+        if self._surveyed is None or self._surveyed.graph is not graph:
+            allowed = self.options.allows_deviations
+            self._surveyed = Survey(graph, self.ep, allow_deviations=allowed, float16=lambda: self._computes_float16)
+        return self._surveyed
+
+    def reads_on_host(self, node: Node, index: int) -> bool:
+        with self._lock:
+            found = self._surveyed.kernel(node) if self._surveyed is not None and self.ep.registry is not None else ""
+        return isinstance(found, KernelEntry) and found.definition.input_on_host(index)
 
     def compile(self, graph: Graph, context: CompileContext) -> Program:
         claim = self._claims.get(_key(graph, range(len(graph.nodes))))
+        registry = self.ep.registry
         with self._lock:
+            if registry is not None and (claim is None or not claim.fused):
+                return KernelProgram(self.ep, registry, graph, self._memory)
             self._parts += 1
             part = FusedPart(graph, f"{self.name}_{self._parts}", claim is None or claim.drops_constants)
-            return CompiledPart(self.ep, part, compile_part(self.ep, part))
+            return CompiledPart(self.ep, part, compile_part(self.ep, part), self._memory)
+
+    @cached_property
+    def _computes_float16(self) -> bool:
+        """Whether a sum of two numbers of float16 comes out right: some plugins take such nodes and fail in a run."""
+        registry = self.ep.registry
+        return registry is not None and adds_float16(self.ep, registry, self._memory)
+
+    # its memory
+
+    @cached_property
+    def _memory(self) -> PluginMemory | None:
+        """The memory of its device; None where that is the host's."""
+        return PluginMemory(self.ep, default_memory(self.ep), self.device) if not self.device.host else None
+
+    @cached_property
+    def device(self) -> Device:
+        """By what the plugin says of its devices, so that it need not be started for that."""
+        chosen = self.options.chosen(self.taken_devices(self.options))
+        info = memory_of(chosen)
+        if info.on_host:
+            return HOST
+        hardware = chosen[0].hardware
+        kind = f"{self.factory.name.removesuffix('ExecutionProvider').lower()}-plugin"
+        described = hardware.metadata.values.get("Description", "")
+        return Device(kind, info.place.device_id, vendor=hardware.vendor, description=described)
+
+    def get_data_transfer(self) -> DataTransfer:
+        return PluginTransfer(self._memory) if self._memory is not None else super().get_data_transfer()
 
 
 def _key(graph: Graph, nodes: Sequence[int]) -> str:

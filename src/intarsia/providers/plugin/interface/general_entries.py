@@ -6,10 +6,18 @@ import ctypes
 from collections.abc import Mapping
 
 from intarsia.errors import InvalidArgument
-from intarsia.providers.plugin.handles import HostObject, find, give, put, take_back
-from intarsia.providers.plugin.hardware import KeyValues, MemoryInfo, OrtEpDevice, OrtHardware, Place
-from intarsia.providers.plugin.host_tables import entry, served_address
-from intarsia.providers.plugin.status import Status
+from intarsia.providers.plugin.interface.handles import HostObject, find, give, put, take_back
+from intarsia.providers.plugin.interface.hardware import (
+    CPU_OUTPUT,
+    HOST_ACCESSIBLE,
+    KeyValues,
+    MemoryInfo,
+    OrtEpDevice,
+    OrtHardware,
+    Place,
+)
+from intarsia.providers.plugin.interface.host_tables import entry, served_address
+from intarsia.providers.plugin.interface.status import Status
 
 # statuses
 
@@ -158,7 +166,8 @@ def _ep_memory_info(handle: int, kind: int) -> int | None:
 @entry("OrtApi", "CreateMemoryInfo_V2")
 def _create_memory_info(name: bytes, *fields: int) -> None:
     kind, vendor, device, memory, alignment, allocator, out = fields
-    put(out, give(MemoryInfo(_decoded(name), Place(kind, vendor, device, memory), alignment, allocator)))
+    mem_type = CPU_OUTPUT if memory == HOST_ACCESSIBLE else 0  # as onnxruntime
+    put(out, give(MemoryInfo(_decoded(name), Place(kind, vendor, device, memory), alignment, allocator, mem_type)))
 
 
 @entry("OrtApi", "CreateCpuMemoryInfo")

@@ -14,8 +14,8 @@ import numpy as np
 
 from intarsia.graph.model import Constant, Graph, Node, ValueType
 from intarsia.ops.framework.schemas import schema_of
-from intarsia.providers.plugin.handles import HostObject
-from intarsia.providers.plugin.tensors import OrtValue, TypeInfo, packed_tensor
+from intarsia.providers.plugin.interface.handles import HostObject
+from intarsia.providers.plugin.interface.tensors import OrtValue, TypeInfo, packed_tensor
 
 INT, INTS, FLOAT, FLOATS, STRING, STRINGS, GRAPH, TENSOR = range(1, 9)
 """OrtOpAttrType; 0 is a type that plugins have no word for."""

@@ -11,10 +11,10 @@ import numpy as np
 from intarsia.errors import Fail, InvalidArgument, NotFound
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Metadata
-from intarsia.providers.plugin import graph_view
-from intarsia.providers.plugin.allocators import allocate, duplicate
-from intarsia.providers.plugin.graph_view import Attribute, GraphView, NodeView, ValueInfo
-from intarsia.providers.plugin.handles import (
+from intarsia.providers.plugin.interface import graph_view
+from intarsia.providers.plugin.interface.allocators import allocate, duplicate
+from intarsia.providers.plugin.interface.graph_view import Attribute, GraphView, NodeView, ValueInfo
+from intarsia.providers.plugin.interface.handles import (
     HostObject,
     checked,
     find,
@@ -25,8 +25,8 @@ from intarsia.providers.plugin.handles import (
     put_handles,
     put_optional,
 )
-from intarsia.providers.plugin.host_tables import entry
-from intarsia.providers.plugin.tensors import packed_tensor
+from intarsia.providers.plugin.interface.host_tables import entry
+from intarsia.providers.plugin.interface.tensors import packed_tensor
 
 _SIZE = ctypes.c_size_t
 

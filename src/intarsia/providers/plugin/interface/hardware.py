@@ -8,13 +8,15 @@ from typing import Any
 
 from intarsia.ep.hardware import EpDevice, EpMemory, HardwareDevice, HardwareKind
 from intarsia.lazy_dataclass import dataclass
-from intarsia.providers.plugin.handles import HostObject
+from intarsia.providers.plugin.interface.handles import HostObject, address_of
+from intarsia.providers.plugin.interface.native_structs import MemoryInfoFields
 
 KINDS: tuple[HardwareKind, ...] = ("cpu", "gpu", "npu")
 """By the numbers of OrtHardwareDeviceType."""
 MEMORY_OF_CPU, HOST_ACCESSIBLE = 0, 5
 _MEMORY_KINDS: tuple[HardwareKind, ...] = ("cpu", "gpu", "gpu", "npu")
 """By the numbers of OrtMemoryInfoDeviceType, the third of which are FPGAs."""
+CPU_OUTPUT = -1  # of OrtMemType
 _ARENA, READ_ONLY = 1, 2  # of OrtAllocatorType
 
 
@@ -117,9 +119,18 @@ class MemoryInfo(HostObject):
     def __init__(
         self, name: str, place: Place | None = None, alignment: int = 0, allocator: int = 0, mem_type: int = 0
     ) -> None:
-        super().__init__()
         self.name, self.place = name, place or Place()
         self.alignment, self.allocator, self.mem_type = alignment, allocator, mem_type
+        self._name = name.encode("utf-8", "replace")
+        where = self.place
+        self._fields = MemoryInfoFields(
+            address_of(self._name), len(self._name), (0, 0), mem_type, allocator, where.kind, where.memory, where.device_id,
+            where.vendor_id, alignment,
+        )  # fmt: skip
+        super().__init__()
+
+    def _make_handle(self) -> int:
+        return ctypes.addressof(self._fields)
 
     @classmethod
     def like(cls, other: MemoryInfo) -> MemoryInfo:

@@ -6,7 +6,7 @@ import threading
 
 from intarsia import errors
 from intarsia.errors import EPFail, IntarsiaError
-from intarsia.providers.plugin.handles import HostObject, find, take_back
+from intarsia.providers.plugin.interface.handles import HostObject, find, take_back
 
 CODES: tuple[type[IntarsiaError], ...] = (
     EPFail, errors.Fail, errors.InvalidArgument, errors.NoSuchFile, errors.NoModel, errors.EngineError, EPFail,

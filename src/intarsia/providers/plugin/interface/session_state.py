@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 from intarsia.errors import InvalidArgument
 from intarsia.printable import get_logger
-from intarsia.providers.plugin.handles import HostObject, checked, find, give, put
-from intarsia.providers.plugin.hardware import KeyValues
-from intarsia.providers.plugin.host_tables import entry
+from intarsia.providers.plugin.interface.handles import HostObject, checked, find, give, put
+from intarsia.providers.plugin.interface.hardware import KeyValues
+from intarsia.providers.plugin.interface.host_tables import entry
 
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 """Python's levels of ORT_LOGGING_LEVEL_VERBOSE and so on."""

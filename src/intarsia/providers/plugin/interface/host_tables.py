@@ -6,6 +6,7 @@ an error that names it. Nothing a plugin calls leads to address 0.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 from collections.abc import Callable
@@ -13,14 +14,15 @@ from typing import Any, TypeVar
 
 from intarsia.errors import EPFail
 from intarsia.printable import get_logger
-from intarsia.providers.plugin.api_tables import NEWEST, OLDEST, SPARE, Entry, structure, tables
-from intarsia.providers.plugin.handles import HostObject, address_of, give
-from intarsia.providers.plugin.status import Status
+from intarsia.providers.plugin.interface.api_tables import NEWEST, OLDEST, SPARE, Entry, structure, tables
+from intarsia.providers.plugin.interface.handles import HostObject, address_of, give
+from intarsia.providers.plugin.interface.native_entries import NAMES, native_for, nothing
+from intarsia.providers.plugin.interface.status import Status
+from intarsia.runtime.interpreter import lasting
 
 _logger = get_logger("intarsia.providers.plugin")
 _F = TypeVar("_F", bound=Callable[..., Any])
 _written: dict[tuple[str, str], Callable[..., Any]] = {}
-_native: dict[tuple[str, str], int] = {}
 _RESULTS = {"S": None, "v": None, "p": None, "s": None, "w": None, "b": False}
 SERVED = ("OrtApi", "OrtEpApi", "OrtModelEditorApi", "OrtCompileApi", "OrtInteropApi")
 
@@ -42,11 +44,6 @@ def entry(table: str, *names: str) -> Callable[[_F], _F]:
     return mark
 
 
-def native_entries(table: str, addresses: dict[str, int]) -> None:
-    """Puts native functions in the place of entries, before a table is made."""
-    _native.update({(table, name): address for name, address in addresses.items()})
-
-
 def is_written(table: str, name: str) -> bool:
     """Whether an entry does something here."""
     return (table, name) in _written
@@ -62,18 +59,27 @@ def _served(table: str) -> tuple[Any, list[Any]]:
     """A table, and the functions that it has to keep."""
     spare = [Entry(f"entry {len(tables()[table]) + i}", "S", "ppppppp", NEWEST) for i in range(SPARE)]
     entries = (*tables()[table], *spare)
-    functions = [_address(table, one) for one in entries]
-    made = (ctypes.c_void_p * len(entries))(*(address for address, _ in functions))
-    return made, [kept for _, kept in functions]
+    callbacks = [_callback(table, one) for one in entries]
+    addresses = {
+        one.name: ctypes.cast(callback, ctypes.c_void_p).value or 0 for one, callback in zip(entries, callbacks, strict=True)
+    }
+    if table == "OrtApi":
+        addresses |= native_for({name: addresses[name] for name in NAMES}, served_address("OrtEpApi"))
+    made = lasting((ctypes.c_void_p * len(entries))(*addresses.values()))
+    kept = [i for i, one in enumerate(entries) if one.name == "GetEpApi"]
+    atexit.register(_retire, made, kept)
+    return made, callbacks
 
 
-def _address(table: str, one: Entry) -> tuple[int, Any]:
-    native = _native.get((table, one.name))
-    if native is not None:
-        return native, None
+def _retire(table: Any, kept: list[int]) -> None:
+    """The interpreter ends: destructors of plugins run after it, and call what they know of the host."""
+    if address := nothing():
+        table[:] = [table[i] if i in kept else address for i in range(len(table))]
+
+
+def _callback(table: str, one: Entry) -> Any:
     function = _written.get((table, one.name)) or functools.partial(_unwritten, f"{table}::{one.name}")
-    callback = one.prototype(callback=True)(_guarded(function, f"{table}::{one.name}", one.result))
-    return ctypes.cast(callback, ctypes.c_void_p).value or 0, callback
+    return one.prototype(callback=True)(_guarded(function, f"{table}::{one.name}", one.result))
 
 
 def _unwritten(name: str, *_: Any) -> None:

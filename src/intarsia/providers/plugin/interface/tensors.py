@@ -1,7 +1,7 @@
 """OrtValue and what describes types: tensors whose fields native code reads, sequences, and the entries for both.
 
-A value's handle is the address of a struct (`ValueFields`), so that a run needs no Python to answer where a tensor's elements
-are. The struct, the sizes and the elements live as long as the `OrtValue` does.
+A value's handle is the address of a struct, so that a run needs no Python to answer where a tensor's elements are
+(`native_entries`). The struct, the sizes and the elements live as long as the `OrtValue` does.
 """
 
 from __future__ import annotations
@@ -15,31 +15,18 @@ import numpy as np
 
 from intarsia.errors import InvalidArgument, NotImplemented
 from intarsia.graph.dtypes import DType
-from intarsia.graph.formats.tensor_proto import pack_bits
+from intarsia.graph.formats.tensor_proto import pack_bits, unpack_bits
 from intarsia.graph.model import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
-from intarsia.providers.plugin.handles import HostObject, checked, find, give, numbers, put, put_array
-from intarsia.providers.plugin.hardware import HOST_MEMORY, MemoryInfo
-from intarsia.providers.plugin.host_tables import entry
+from intarsia.plan.array_address import address_of
+from intarsia.providers.plugin.interface.handles import HostObject, checked, find, give, numbers, put, put_array
+from intarsia.providers.plugin.interface.hardware import HOST_MEMORY, MemoryInfo
+from intarsia.providers.plugin.interface.host_tables import entry
+from intarsia.providers.plugin.interface.native_structs import INFO_MARK, VALUE_MARK, InfoFields, ValueFields
 
 UNKNOWN, TENSOR, SEQUENCE, MAP, OPAQUE, SPARSE, OPTIONAL = range(7)
 """ONNXType."""
 _KINDS = ((SparseTensorType, SPARSE), (TensorType, TENSOR), (SequenceType, SEQUENCE), (OptionalType, OPTIONAL), (MapType, MAP))
 UNDEFINED, FLOAT6E2M3, FLOAT6E3M2 = DType.UNDEFINED, DType.FLOAT6E2M3, DType.FLOAT6E3M2
-
-
-class ValueFields(ctypes.Structure):
-    """What native code reads of a value; a tensor's `dims` are its `rank` sizes, `count` its elements."""
-
-    _fields_ = (
-        ("kind", ctypes.c_int64),
-        ("dtype", ctypes.c_int64),
-        ("data", ctypes.c_void_p),
-        ("nbytes", ctypes.c_int64),
-        ("rank", ctypes.c_int64),
-        ("count", ctypes.c_int64),
-        ("dims", ctypes.c_void_p),
-        ("memory", ctypes.c_void_p),
-    )
 
 
 class OrtValue(HostObject):
@@ -51,7 +38,7 @@ class OrtValue(HostObject):
     """
 
     def __init__(self, kind: int, content: Any, memory: MemoryInfo = HOST_MEMORY) -> None:
-        self.fields = ValueFields(kind=kind)
+        self.fields = ValueFields(mark=VALUE_MARK, kind=kind)
         self.content, self.memory = content, memory
         self.fields.memory = memory.handle
         super().__init__()
@@ -61,7 +48,11 @@ class OrtValue(HostObject):
 
     @classmethod
     def of_array(cls, array: np.ndarray) -> OrtValue:
-        """A tensor in host memory: these elements, not a copy."""
+        """A tensor in host memory: these elements, not a copy, but of those below 8 bits, which share bytes."""
+        dtype = DType.of(array.dtype)
+        if dtype.bits < 8:
+            packed = pack_bits(array, dtype)
+            return cls.at(dtype, array.shape, packed.ctypes.data, packed)
         value = cls(TENSOR, array)
         value._describe(DType.of(array.dtype), array.shape, array.ctypes.data)
         return value
@@ -92,14 +83,23 @@ class OrtValue(HostObject):
 
     def takes(self, array: np.ndarray) -> bool:
         """Describe another array of the same type and sizes from now on; False, and nothing done, for others."""
-        if array.shape != self.shape or array.dtype is not self.content.dtype or self.dtype is DType.STRING:
+        if array.shape != self.shape or array.dtype != self.dtype.numpy or self.dtype.bits < 8 or self.dtype is DType.STRING:
             return False
-        self.content = array
-        self.fields.data = array.ctypes.data
+        self.replace(array)
         return True
+
+    def replace(self, array: np.ndarray) -> None:
+        """Hold another array of the same type and sizes."""
+        self.content, self.fields.data = array, address_of(array)
+
+    def let_go(self) -> None:
+        """Hold no array until the next one."""
+        self.content, self.fields.data = None, None
 
     def array(self) -> np.ndarray:
         """The elements of a tensor in host memory, which this value keeps."""
+        if self.dtype.bits < 8:
+            return unpack_bits(self.content, self.dtype, int(self.fields.count)).reshape(self.shape)
         if isinstance(self.content, np.ndarray):
             return self.content
         if not self.fields.nbytes:
@@ -112,8 +112,21 @@ class TensorInfo(HostObject):
     """OrtTensorTypeAndShapeInfo. `shape`: -1 for sizes that are not known; None for a rank that is not."""
 
     def __init__(self, dtype: DType, shape: tuple[int, ...] | None, symbols: Sequence[str] = ()) -> None:
+        self.symbols = tuple(symbols)
+        self.fields = InfoFields(mark=INFO_MARK)
+        self.describe(dtype, shape)
         super().__init__()
-        self.dtype, self.shape, self.symbols = dtype, shape, tuple(symbols)
+
+    def _make_handle(self) -> int:
+        return ctypes.addressof(self.fields)
+
+    def describe(self, dtype: DType, shape: tuple[int, ...] | None) -> None:
+        """Describe a tensor of this type and these sizes from now on."""
+        self.dtype, self.shape = dtype, shape
+        sizes = self.sizes
+        self._dims = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
+        self.fields.dtype, self.fields.rank, self.fields.dims = int(dtype), len(sizes), ctypes.addressof(self._dims)
+        self.fields.count = -1 if any(size < 0 for size in sizes) else math.prod(sizes)
 
     @classmethod
     def of(cls, kind: TensorType) -> TensorInfo:
@@ -191,12 +204,14 @@ def _create_tensor_info(out: int) -> None:
 
 @entry("OrtApi", "SetTensorElementType")
 def _set_element_type(handle: int, dtype: int) -> None:
-    find(handle, TensorInfo).dtype = element_type(dtype)
+    info = find(handle, TensorInfo)
+    info.describe(element_type(dtype), info.shape)
 
 
 @entry("OrtApi", "SetDimensions")
 def _set_dimensions(handle: int, dims: int | None, count: int) -> None:
-    find(handle, TensorInfo).shape = tuple(numbers(dims, count))
+    info = find(handle, TensorInfo)
+    info.describe(info.dtype, tuple(numbers(dims, count)))
 
 
 @entry("OrtApi", "GetTensorElementType")
@@ -224,8 +239,7 @@ def _get_symbolic_dimensions(handle: int, out: int, count: int) -> None:
 
 @entry("OrtApi", "GetTensorShapeElementCount")
 def _get_element_count(handle: int, out: int) -> None:
-    sizes = find(handle, TensorInfo).sizes
-    put(out, -1 if any(size < 0 for size in sizes) else math.prod(sizes), ctypes.c_size_t)
+    put(out, find(handle, TensorInfo).fields.count, ctypes.c_int64)
 
 
 @entry("OrtApi", "TensorTypeAndShape_HasShape")

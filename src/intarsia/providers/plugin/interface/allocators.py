@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 from typing import Any
 
 from intarsia.errors import OutOfMemory
-from intarsia.providers.plugin.api_tables import NEWEST, structure, tables
-from intarsia.providers.plugin.handles import give, put
-from intarsia.providers.plugin.hardware import HOST_MEMORY, KeyValues
-from intarsia.providers.plugin.host_tables import entry
-from intarsia.providers.plugin.members import Members
+from intarsia.providers.plugin.interface.api_tables import NEWEST, structure, tables
+from intarsia.providers.plugin.interface.handles import give, put
+from intarsia.providers.plugin.interface.hardware import HOST_MEMORY, KeyValues
+from intarsia.providers.plugin.interface.host_tables import entry
+from intarsia.providers.plugin.interface.members import Members
+from intarsia.providers.plugin.interface.native_entries import nothing
+from intarsia.runtime.interpreter import lasting
 
 _ALIGNMENT = 64
 _malloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(("PyMem_RawMalloc", ctypes.pythonapi))
@@ -61,7 +64,15 @@ def host_allocator() -> Any:
             callback = one.prototype(callback=True)(function)
             allocator.kept.append(callback)
             setattr(allocator, one.name, ctypes.cast(callback, ctypes.c_void_p).value)
+    atexit.register(_retire, lasting(allocator))
     return allocator
+
+
+def _retire(allocator: Any) -> None:
+    """The interpreter ends: what plugins free after it stays."""
+    if address := nothing():
+        for name in _FUNCTIONS:
+            setattr(allocator, name, address)
 
 
 def allocate(allocator: int | None, nbytes: int) -> int:

@@ -11,8 +11,8 @@ import functools
 from typing import Any
 
 from intarsia.errors import EPFail
-from intarsia.providers.plugin.api_tables import Entry, structure, tables
-from intarsia.providers.plugin.status import raise_for
+from intarsia.providers.plugin.interface.api_tables import Entry, structure, tables
+from intarsia.providers.plugin.interface.status import raise_for
 
 
 @functools.cache

@@ -1,0 +1,272 @@
+"""A part that a plugin runs node by node: its kernels, constants where they read them, and values between host and device."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from intarsia.ep.device import DeviceTensor
+from intarsia.ep.program import NodeReport, Program, RunContext
+from intarsia.errors import EPFail, IntarsiaError
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Graph, Node, TensorType, Value
+from intarsia.providers.plugin.interface.graph_view import GraphView, NodeView
+from intarsia.providers.plugin.interface.members import Members
+from intarsia.providers.plugin.interface.status import raise_for
+from intarsia.providers.plugin.interface.tensors import OrtValue, new_tensor, packed_tensor
+from intarsia.providers.plugin.kernel_context import KernelContext
+from intarsia.providers.plugin.kernel_info import KernelInfo
+from intarsia.providers.plugin.kernel_registry import KernelEntry, KernelRegistry
+from intarsia.providers.plugin.memory import PluginMemory
+from intarsia.providers.plugin.owned import Released
+from intarsia.providers.plugin.plugin_ep import PluginEp
+
+
+class Kernel:
+    """A plugin's kernel for one node (OrtKernelImpl), released with the last reference."""
+
+    def __init__(self, ep: PluginEp, entry: KernelEntry, info: KernelInfo) -> None:
+        self._ep, self.info, self.definition = ep, info, entry.definition
+        made = ctypes.c_void_p(None)
+        where = f"kernel of node {info.view.node.name or info.view.node.outputs[0]!r} ({info.view.node.qualified_op})"
+        raise_for(entry.create(entry.state, info.handle, ctypes.addressof(made)), where, ep.name)
+        self._members = Members("OrtKernelImpl", made.value or 0, ep.name)
+        self._made = Released(self._members)
+        ep.own(self._made)
+
+    def compute(self, context: KernelContext) -> None:
+        """One call."""
+        self._members.call("Compute", context.handle)
+
+    def pack(self, index: int, value: OrtValue, allocator: int) -> bool:
+        """Let it pack a constant input; whether it has, and needs the original no more."""
+        if not self._members.has("PrePackWeight"):
+            return False
+        packed = ctypes.c_bool(False)
+        self._members.call("PrePackWeight", value.handle, index, allocator, None, ctypes.addressof(packed))
+        return packed.value
+
+    def __del__(self) -> None:
+        if (made := getattr(self, "_made", None)) is not None:
+            self._ep.release(made)
+
+
+class _Step:
+    """A node with its kernel: which inputs and outputs it has in the host's memory, and what may be dropped after it."""
+
+    def __init__(self, view: NodeView, kernel: Kernel, memory: PluginMemory | None) -> None:
+        self.view, self.kernel = view, kernel
+        self.inputs = [value.name if value is not None else "" for value in view.inputs]
+        self.outputs = [value.name if value is not None else "" for value in view.outputs]
+        definition = kernel.definition
+        self.host_inputs = [memory is None or definition.input_on_host(i) for i in range(len(self.inputs))]
+        self.host_outputs = [memory is None or definition.output_on_host(i) for i in range(len(self.outputs))]
+        self.types = [_dtype(value.kind) if value is not None else DType.UNDEFINED for value in view.outputs]
+        self.last_use: list[str] = []
+
+
+def _dtype(kind: Any) -> DType:
+    return kind.dtype if isinstance(kind, TensorType) else DType.UNDEFINED
+
+
+class KernelProgram(Program):
+    """Runs a part's nodes in order by a plugin's kernels.
+
+    Args:
+        graph: the part, as the plugin runs it.
+        memory: the plugin's; None where it works in the host's.
+
+    Raises:
+        EPFail: a node has no kernel, or the plugin cannot make it.
+    """
+
+    def __init__(self, ep: PluginEp, registry: KernelRegistry, graph: Graph, memory: PluginMemory | None) -> None:
+        self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
+        self._ep, self._graph, self._memory = ep, graph, memory
+        self._lock = None if ep.concurrent else threading.RLock()
+        self._constants = _Constants(graph, memory)
+        self._view = GraphView(graph, range(len(graph.nodes)), outputs=graph.output_names())
+        self._steps = [self._step(view, registry) for view in self._view.nodes]
+        self._note_last_uses()
+
+    def _step(self, view: NodeView, registry: KernelRegistry) -> _Step:
+        found = registry.find(view)
+        if isinstance(found, str):
+            raise EPFail(f"{self._ep.name} took node {view.node.name or view.node.outputs[0]!r}, and has {found}")
+        constants = {}
+        for i, name in enumerate(view.node.inputs):
+            if name in self._graph.constants:
+                constants[i] = self._constants.value(name, on_host=self._on_host(found, i))
+        kernel = Kernel(self._ep, found, KernelInfo(self._ep, view, constants, self._memory))
+        allocator = self._memory.allocator.address if self._memory is not None else 0
+        if allocator:
+            for i, value in constants.items():
+                kernel.pack(i, value, allocator)
+        return _Step(view, kernel, self._memory)
+
+    def _on_host(self, found: KernelEntry, index: int) -> bool:
+        return self._memory is None or found.definition.input_on_host(index)
+
+    def _note_last_uses(self) -> None:
+        last: dict[str, int] = {}
+        for i, step in enumerate(self._steps):
+            last.update(dict.fromkeys((*step.inputs, *step.outputs), i))
+        for name, i in last.items():
+            if name and name not in self.outputs and name not in self._graph.constants:
+                self._steps[i].last_use.append(name)
+
+    def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
+        if self._lock is None:
+            return self._run(inputs, run)
+        with self._lock:
+            return self._run(inputs, run)
+
+    def _run(self, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
+        values = _Values(self._constants, self._memory)
+        for name, value in zip(self.inputs, inputs, strict=True):
+            values.give(name, value)
+        with self._ep.run(run):
+            for step in self._steps:
+                if run is not None:
+                    run.check()
+                self._compute(step, values)
+            return [self._result(values, name) for name in self.outputs]
+
+    def _compute(self, step: _Step, values: _Values) -> None:
+        def new_output(index: int, shape: Sequence[int]) -> OrtValue | None:
+            if not step.outputs[index]:
+                return None
+            if step.host_outputs[index] or self._memory is None:
+                return new_tensor(step.types[index], shape)
+            return self._memory.new_tensor(step.types[index], shape)
+
+        context = KernelContext(len(step.inputs), len(step.outputs), new_output, self._ep.logger)
+        context.stream = self._ep.stream
+        for i, name in enumerate(step.inputs):
+            if name:
+                context.set_input(i, values.at(name, on_host=step.host_inputs[i]))
+        try:
+            step.kernel.compute(context)
+        except IntarsiaError as error:
+            node = step.view.node
+            raise type(error)(f"{error} (node {node.name or node.outputs[0]!r}, {node.qualified_op})") from error
+        for name, value in zip(step.outputs, context.outputs, strict=True):
+            if name and value is not None:
+                values.put(name, value)
+        values.drop(step.last_use)
+
+    def _result(self, values: _Values, name: str) -> Any:
+        """An output, in the memory of the device, as the caller's own."""
+        if self._memory is None:
+            return np.array(values.at(name, on_host=True).array())
+        return self._memory.tensor(values.own(name))
+
+    def nodes(self) -> list[NodeReport]:
+        name = f"{self._ep.name} {self._ep.version}".strip()
+        return [
+            NodeReport(next((n for n in step.outputs if n), ""), "compiled", f"{name}: kernel of {step.view.node.qualified_op}")
+            for step in self._steps
+        ]
+
+    def describe(self, stage: str = "program") -> str:
+        return str(self._graph) if stage == "program" else ""
+
+
+def adds_float16(ep: PluginEp, registry: KernelRegistry, memory: PluginMemory | None) -> bool:
+    """Whether the plugin adds two numbers of float16, tried out."""
+    kind = TensorType(DType.FLOAT16, (1,))
+    values = [Value(name, kind) for name in "abc"]
+    for version in (14, 13, 7):
+        node = Node("Add", ["a", "b"], ["c"], name="add", version=version)
+        graph = Graph("float16", values[:2], values[2:], [node], opset_imports={"": version})
+        if not isinstance(registry.find(GraphView(graph).nodes[0]), str):
+            return _sum_of_ones(ep, registry, graph, memory) == 2
+    return False
+
+
+def _sum_of_ones(ep: PluginEp, registry: KernelRegistry, graph: Graph, memory: PluginMemory | None) -> float:
+    """What a graph of one sum gives for ones of float16; 0 where it fails."""
+    one = np.ones(1, np.float16)
+    try:
+        inputs = [memory.tensor(memory.from_host(one)) if memory is not None else one for _ in range(2)]
+        (found,) = KernelProgram(ep, registry, graph, memory).run(inputs)
+        return float((memory.to_host(found.handle) if memory is not None else found)[0])
+    except IntarsiaError:
+        return 0.0
+
+
+class _Constants:
+    """A part's constants, in the host's memory and, where kernels read them there, in the device's."""
+
+    def __init__(self, graph: Graph, memory: PluginMemory | None) -> None:
+        self._graph, self._memory = graph, memory
+        self._values: dict[tuple[str, bool], OrtValue] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._graph.constants
+
+    def value(self, name: str, *, on_host: bool) -> OrtValue:
+        """A constant there; copied when it is first asked for."""
+        found = self._values.get((name, on_host))
+        if found is None:
+            constant = self._graph.constants[name]
+            found = packed_tensor(constant.numpy(), constant.dtype)
+            if not on_host and self._memory is not None:
+                source, found = found, self._memory.new_tensor(constant.dtype, constant.shape)
+                self._memory.copy(source, found)
+            self._values[name, on_host] = found
+        return found
+
+
+class _Values:
+    """The values of one run, each in one memory or in both."""
+
+    def __init__(self, constants: _Constants, memory: PluginMemory | None) -> None:
+        self._constants, self._memory = constants, memory
+        self._values: dict[tuple[str, bool], OrtValue] = {}
+        self._given: set[str] = set()
+
+    def give(self, name: str, value: Any) -> None:
+        """An input of the part: an array, or a tensor of the device."""
+        if value is None:
+            return
+        self._given.add(name)
+        there = isinstance(value, DeviceTensor)
+        self._values[name, not there] = value.handle if there else OrtValue.of_array(np.ascontiguousarray(value))
+
+    def put(self, name: str, value: OrtValue) -> None:
+        """What a node has computed."""
+        self._values[name, value.memory.on_host] = value
+
+    def drop(self, names: Sequence[str]) -> None:
+        """What nobody reads any more."""
+        for name in names:
+            self._values.pop((name, True), None)
+            self._values.pop((name, False), None)
+
+    def at(self, name: str, *, on_host: bool) -> OrtValue:
+        """A value there, copied where it is in the other memory only."""
+        if name in self._constants:
+            return self._constants.value(name, on_host=on_host)
+        found = self._values.get((name, on_host))
+        if found is None:
+            other = self._values[name, not on_host]
+            assert self._memory is not None
+            found = new_tensor(other.dtype, other.shape) if on_host else self._memory.new_tensor(other.dtype, other.shape)
+            self._memory.copy(other, found)
+            self._values[name, on_host] = found
+        return found
+
+    def own(self, name: str) -> OrtValue:
+        """A value on the device that is no input and no constant: copied where it is one."""
+        value = self.at(name, on_host=False)
+        if name not in self._given and name not in self._constants:
+            return value
+        assert self._memory is not None
+        copied = self._memory.new_tensor(value.dtype, value.shape)
+        self._memory.copy(value, copied)
+        return copied

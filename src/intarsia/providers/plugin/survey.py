@@ -1,0 +1,99 @@
+"""What a plugin takes of one graph, among the nodes that are offered to it, and why it does not take the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from intarsia.ep.capability import Support
+from intarsia.graph.dtypes import DType
+from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.providers.plugin.capability import Answer, Asked, Claim, ask
+from intarsia.providers.plugin.deviations import Refusal, known_deviations
+from intarsia.providers.plugin.interface.graph_view import GraphView, NodeView
+from intarsia.providers.plugin.kernel_registry import KernelEntry
+from intarsia.providers.plugin.plugin_ep import PluginEp
+
+
+class Survey:
+    """The answers of a plugin's provider about a graph; it is asked once about the same nodes.
+
+    Args:
+        allow_deviations: offer it nodes too that it is known to compute otherwise than ONNX says.
+        float16: whether its kernels compute in float16; asked where a graph has that.
+    """
+
+    def __init__(self, graph: Graph, ep: PluginEp, *, allow_deviations: bool, float16: Callable[[], bool]) -> None:
+        self._float16 = float16
+        self.graph, self._ep = graph, ep
+        self._asked = Asked(ep.members, ep.logger, self._look_up if ep.registry is not None else None)
+        self._views: dict[int, NodeView] = {}
+        self._places = {id(node): i for i, node in enumerate(graph.nodes)}
+        self._answers: dict[tuple[int, ...], Answer] = {}
+        deviates = known_deviations(ep.name, graph) if not allow_deviations else None
+        reasons = ((i, self._why_withheld(node, deviates)) for i, node in enumerate(graph.nodes))
+        self._withheld = {i: why for i, why in reasons if why is not None}
+
+    def _why_withheld(self, node: Node, deviates: Refusal | None) -> Support | None:
+        """Why a node is not offered; None where it is."""
+        if (why := _no_form(node, self.graph)) is not None:
+            return why
+        if self._ep.registry is not None and _has_float16(node, self.graph) and not self._float16():
+            return Support.no(f"the device of {self._ep.name} does not compute in float16", code="type")
+        return deviates(node) if deviates is not None else None
+
+    def claims(self, free: Sequence[int]) -> tuple[Claim, ...]:
+        """What it takes among nodes that are free (indices in order)."""
+        return self._ask(free).claims
+
+    def answer(self, node: Node) -> Support:
+        """Whether it takes a node of the graph where all are free, and why not."""
+        place = self._places.get(id(node))
+        if place is None:
+            return Support.no(f"{self._ep.name} was not asked about this node", code="plugin")
+        if (why := self._withheld.get(place)) is not None:
+            return why
+        answer = self._ask(range(len(self.graph.nodes)))
+        if place in answer.taken:
+            return Support.yes()
+        if self._ep.registry is not None and isinstance(found := self.kernel(node), str):
+            return Support.no(f"{self._ep.name} has {found}", code="no-kernel")
+        words = answer.words_about(node)
+        return Support.no(
+            f"{self._ep.name} did not take it" + (f": {words}" if words else ", and gave no reason"), code="plugin"
+        )
+
+    def kernel(self, node: Node) -> KernelEntry | str:
+        """The plugin's kernel for a node of the graph, or why it has none."""
+        if not self._views:
+            self._views = {id(view.node): view for view in GraphView(self.graph).nodes}
+        return self._look_up(self._views[id(node)])
+
+    def _look_up(self, view: NodeView) -> KernelEntry | str:
+        if view.node.has_subgraphs:
+            return "no kernel for nodes with subgraphs, which plugins' kernels are not given here"
+        assert self._ep.registry is not None
+        return self._ep.registry.find(view)
+
+    def _ask(self, free: Sequence[int]) -> Answer:
+        offered = tuple(i for i in free if i not in self._withheld)
+        if offered not in self._answers:
+            every = len(offered) == len(self.graph.nodes)
+            nothing = Answer((), ())
+            self._answers[offered] = ask(self._asked, self.graph, None if every else offered) if offered else nothing
+        return self._answers[offered]
+
+
+def _has_float16(node: Node, graph: Graph) -> bool:
+    kinds = (graph.type_of(name) for name in (*node.inputs, *node.outputs) if name)
+    return any(isinstance(kind, TensorType) and kind.dtype is DType.FLOAT16 for kind in kinds)
+
+
+def _no_form(node: Node, graph: Graph) -> Support | None:
+    """Why the interface has no way to give such a node to a plugin; None where it has."""
+    if node.compiled_part:
+        return None
+    for name in (*node.inputs, *node.outputs):
+        kind = graph.type_of(name) if name else None
+        if name and (not isinstance(kind, TensorType) or type(kind) is not TensorType):
+            return Support.no(f"{name!r} is {kind if kind is not None else 'of unknown type'}: only dense tensors", code="type")
+    return None
