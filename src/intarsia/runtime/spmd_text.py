@@ -7,6 +7,8 @@ shared in `intarsia.runtime.spmd_phases`.
 
 from __future__ import annotations
 
+import re
+
 from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import KernelText, kernel_text
 from intarsia.codegen.llvm.target import Target
@@ -32,9 +34,8 @@ def executor_text(target: Target) -> KernelText:
     waiting = [_ENTRY, wait, wake, clock, denormals_text(target), SIGNALS_TEXT, WAITING, PLACES, WAKING, AWAIT, SHARES, PHASE]
     calls = [FEED_TEXT, LEASES_TEXT, OPEN_TEXT]
     text = "\n".join([*waiting, WALKS, _LOCK, SLICES_TEXT, WHOLE_TEXT, _RUN, _WORKER, *calls, declaration])
-    for name in _WORDS:
-        text = text.replace(f"${name}$", str(getattr(spmd_state, name)))
-    return kernel_text("spmd", text.replace("$PAUSE$", pause), Effort.CONTROL)
+    fields = {name: str(getattr(spmd_state, name)) for name in _WORDS} | {"PAUSE": pause}
+    return kernel_text("spmd", re.sub(r"\$(\w+)\$", lambda field: fields[field[1]], text), Effort.CONTROL)
 
 
 _WORDS = """
