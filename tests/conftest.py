@@ -55,6 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sweep-nodes", default="", help="nodes of tests/providers/test_node_sweep.py: a number, 'all', or an operator"
     )
+    parser.addoption("--first-tier", action="store_true", help="sessions of the CPU alone run on its first tier")
     parser.addoption("--stress-seconds", type=float, default=20.0, help="how long tests/stress goes on (default: 20)")
     parser.addoption("--stress-seed", type=int, default=0, help="what its threads choose depends on this number (default: 0)")
 
@@ -64,10 +65,23 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["INTARSIA_PROPERTY_EXAMPLES"] = str(config.getoption("--property-examples"))
     else:
         _draw_the_same()
+    if config.getoption("--first-tier"):
+        _have_the_first_tier_alone()
     if _asks_for_nightly(config):
         os.environ["INTARSIA_NIGHTLY"] = "1"
     if (path := config.getoption("--passed-to")) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Passed(path.absolute()))
+
+
+def _have_the_first_tier_alone() -> None:
+    """Sessions that do not say otherwise; its kernels are made if need be."""
+    from intarsia.model.background_compile import FIRST_ONLY
+    from intarsia.options.config_keys import SESSION_KEYS
+    from intarsia.providers.cpu.first_tier import kernel_image
+
+    SESSION_KEYS[FIRST_ONLY] = dataclasses.replace(SESSION_KEYS[FIRST_ONLY], default="1")
+    if not kernel_image.is_made():
+        kernel_image.make()
 
 
 def _draw_the_same() -> None:
@@ -109,6 +123,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = [item for item in items if item.nodeid not in passed]
     if not _asks_for_nightly(config):
         chosen = [item for item in chosen if item.get_closest_marker("nightly") is None]
+    if config.getoption("--first-tier"):
+        chosen = [item for item in chosen if item.get_closest_marker("tuned") is None]
     if config.getoption("--quick"):
         chosen = list(_sample(chosen))
     if len(chosen) < len(items):

@@ -266,8 +266,11 @@ def test_the_first_tier_alone(held: threading.Event) -> None:
 def test_the_first_tier_alone_is_the_cpus() -> None:
     options = ort.SessionOptions()
     options.add_session_config_entry("session.first_tier_only", "1")
-    with pytest.raises(ort.InvalidArgument, match=r"which is the CPU's alone, but the providers are ReferenceExecution"):
+    with pytest.raises(ort.InvalidArgument, match=r"is the CPU's alone, but the providers are ReferenceExecution"):
         ort.InferenceSession(model(), options, providers=["ReferenceExecutionProvider"])
+    options.add_session_config_entry("ep.context_enable", "1")
+    with pytest.raises(ort.InvalidArgument, match=r"but 'ep\.context_enable' asks for kernels"):
+        ort.InferenceSession(model(), options, providers=["CPUExecutionProvider"])
     options.add_session_config_entry(KEY, "0")
     with pytest.raises(ort.InvalidArgument, match="which waits for the tuned tier: leave out one"):
         ort.InferenceSession(model(), options)

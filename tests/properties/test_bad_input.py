@@ -220,6 +220,7 @@ def test_blocks_without_a_scale(entries: int) -> None:
             run(node)
 
 
+@pytest.mark.tuned
 @pytest.mark.parametrize(("op", "inputs", "attributes", "message"), MESSAGES, ids=[c[0] for c in MESSAGES])
 def test_what_is_said(op: str, inputs: list[Any], attributes: dict[str, Any], message: str) -> None:
     kinds = [np.uint8 if op == "QuantizeLinear" else np.float32]

@@ -47,6 +47,7 @@ def test_random_models(kind: type[ImageGraph | TokenGraph], seed: int) -> None:
     _check(kind(rng, int(rng.integers(3, 22))), 1 + seed % 2, f"{kind.__name__} of seed {seed}")
 
 
+@pytest.mark.tuned
 @pytest.mark.parametrize("kind", [ImageGraph, TokenGraph])
 def test_small_models_as_if_they_were_large(
     kind: type[ImageGraph | TokenGraph], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -39,7 +39,7 @@ def tiers_of(options: SessionOptions) -> Tiers:
     """
     said = options.config_entries().get(KEY)
     if options.config(FIRST_ONLY) == "1":
-        if said == "0":
+        if said == "0" and FIRST_ONLY in options.config_entries():
             raise InvalidArgument(f"{FIRST_ONLY!r} is '1', but {KEY!r} is '0', which waits for the tuned tier: leave out one")
         return Tiers.FIRST
     when = said or _usual()

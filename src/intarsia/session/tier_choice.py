@@ -45,8 +45,12 @@ class TierChoice:
         self._builder, self._choices, self._entry = builder, choices, entry
         self.tiers = tiers_of(builder.options)
         names = [choice.name for choice in choices]
-        if self.tiers is Tiers.FIRST and names != [CPU]:
-            raise InvalidArgument(f"{FIRST_ONLY!r} is '1', which is the CPU's alone, but the providers are {', '.join(names)}")
+        written = builder.options.config("ep.context_enable") == "1"
+        if self.tiers is Tiers.FIRST and (names != [CPU] or written):
+            if FIRST_ONLY in builder.options.config_entries():
+                why = "'ep.context_enable' asks for kernels" if written else f"the providers are {', '.join(names)}"
+                raise InvalidArgument(f"{FIRST_ONLY!r} is '1', which compiles nothing and is the CPU's alone, but {why}")
+            self.tiers = Tiers.TUNED
         if self.tiers is Tiers.CHANGING_BY_PROCESS and not (self._can_be_in_process() and _has_kernels()):
             self.tiers = Tiers.TUNED
 
