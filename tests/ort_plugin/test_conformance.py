@@ -69,7 +69,7 @@ def fed(value: Any) -> Any:
     if isinstance(value, list):
         return value
     dtype = DType.of(value.dtype)
-    if dtype.numpy.kind != "V" or dtype is DType.STRING:
+    if dtype.numpy.isbuiltin == 1 or dtype is DType.STRING:
         return np.array(value, order="C")
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(np.array(value, order="C"), int(dtype))
 
@@ -84,7 +84,7 @@ def results(session: Any, model: onnx.ModelProto, feed: dict[str, Any]) -> list[
 
 
 def numpy_has(value: onnx.ValueInfoProto) -> bool:
-    return DType(value.type.tensor_type.elem_type).numpy.kind != "V"
+    return DType(value.type.tensor_type.elem_type).numpy.isbuiltin == 1
 
 
 def as_value(x: Any) -> Any:

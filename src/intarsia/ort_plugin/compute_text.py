@@ -5,6 +5,9 @@ prepared (`native_call`) and that of the functions below. A call is for inputs o
 not at work and fits the inputs is taken: inputs are read and results are written where onnxruntime has them, and the executor
 runs the call's passes. What no call fits, or what goes wrong, Python does again, and says what is wrong.
 
+Sizes for which there is no call are noted in one more call, for which Python says, without a look at any data, what these
+sizes are bound to (`SETTLE`); all else is native there, too.
+
 `claim` takes a call out of use for good, so that Python can write another into its words. `census` is what onnxruntime's
 threads run once, so that as many of ours work as it has: each notes itself, and waits a moment for others.
 """
@@ -18,16 +21,16 @@ from intarsia.plan import executor_abi
 from intarsia.runtime import spmd_state
 from intarsia.runtime.spmd_system import pause_text, system_text
 
-FIRST_CALL, FUNCTIONS, INFO_WORDS = 24, 25, 26
-"""Words of the structure: its first call, and the addresses of these functions."""
-GET_INPUT, GET_OUTPUT, GET_SHAPE, GET_DATA, RELEASE_STATUS, PYTHON, FUNCTION_WORDS = range(7)
+FIRST_CALL, FUNCTIONS, OPEN_CALL = 24, 25, 26
+"""Words of the structure: its first call, the address of the functions below, and the call for new sizes."""
+GET_INPUT, GET_OUTPUT, GET_SHAPE, GET_DATA, RELEASE_STATUS, PYTHON, SETTLE, FUNCTION_WORDS = range(8)
 
 # Words of a call: whether it is free, at work or out of use; the next call; the pool; the executor's function; rows of passes
 # and how many; words of status that steps set and how many; numbers of inputs and outputs; when the last run began; then a row
 # for each input and output: its place in onnxruntime's context, element type, rank, address of its sizes, the word that its
-# address goes to, bytes.
+# address goes to, bytes, and whether an input's sizes are noted instead of compared.
 BUSY, NEXT, POOL, RUN, PASSES, PASS_COUNT, STATUS, CHECKED, INPUTS, OUTPUTS, BEGUN, ROWS = range(12)
-ROW_INDEX, ROW_TYPE, ROW_RANK, ROW_SIZES, ROW_SLOT, ROW_NBYTES, ROW_WORDS = range(7)
+ROW_INDEX, ROW_TYPE, ROW_RANK, ROW_SIZES, ROW_SLOT, ROW_NBYTES, ROW_NOTES, ROW_WORDS = range(8)
 FREE, AT_WORK, OUT_OF_USE = range(3)
 # A pass is one call of the executor: its words, its table and the one for a time when workers sleep (or 0), and addresses that
 # are other than in the pass before: where each goes, the word that it is counted from, and how far.
@@ -35,9 +38,12 @@ PASS_BLOCK, PASS_TABLE, PASS_ALONE, PASS_PLACES, PASS_PLACE_COUNT, PASS_WORDS = 
 PLACE_TO, PLACE_FROM, PLACE_OFFSET, PLACE_WORDS = range(4)
 CENSUS_NOW, CENSUS_MOST, CENSUS_WANTED, CENSUS_ROUNDS = range(4)
 
-_NAMES = """FIRST_CALL FUNCTIONS GET_INPUT GET_OUTPUT GET_SHAPE GET_DATA RELEASE_STATUS PYTHON NEXT POOL RUN PASSES PASS_COUNT
-STATUS CHECKED INPUTS OUTPUTS BEGUN ROWS ROW_TYPE ROW_RANK ROW_SIZES ROW_SLOT ROW_NBYTES ROW_WORDS PASS_TABLE PASS_ALONE
-PASS_PLACES PASS_PLACE_COUNT PASS_WORDS PLACE_FROM PLACE_OFFSET PLACE_WORDS CENSUS_MOST CENSUS_WANTED CENSUS_ROUNDS""".split()
+_NAMES = """
+FIRST_CALL FUNCTIONS GET_INPUT GET_OUTPUT GET_SHAPE GET_DATA RELEASE_STATUS PYTHON SETTLE OPEN_CALL ROW_NOTES NEXT POOL
+RUN PASSES PASS_COUNT STATUS CHECKED INPUTS OUTPUTS BEGUN ROWS ROW_TYPE ROW_RANK ROW_SIZES ROW_SLOT ROW_NBYTES ROW_WORDS
+PASS_TABLE PASS_ALONE PASS_PLACES PASS_PLACE_COUNT PASS_WORDS PLACE_FROM PLACE_OFFSET PLACE_WORDS CENSUS_MOST
+CENSUS_WANTED CENSUS_ROUNDS
+""".split()
 
 
 def compute_text(target: Target) -> KernelText:
@@ -45,7 +51,7 @@ def compute_text(target: Target) -> KernelText:
     _, _, clock = system_text(target)
     for name in ("CLOCK", "CLOCK_SCALE"):
         clock = clock.replace(f"${name}$", str(getattr(spmd_state, name)))
-    parts = [clock, _WORD, _INPUT, _OUTPUT, _EXECUTOR_CALL, _FAULTY, _COMPUTE]
+    parts = [clock, _WORD, _INPUT, _OUTPUT, _EXECUTOR_CALL, _FAULTY, _SERVE, _COMPUTE]
     return kernel_text("compute", _filled("\n".join(parts)), Effort.CONTROL)
 
 
@@ -99,7 +105,8 @@ define internal void @let_go(ptr %call) alwaysinline nounwind {
   ret void
 }"""
 
-# Whether an input is as the row says; its address goes to the row's slot. %room: four words.
+# Whether an input is as the row says, or, where the row notes sizes, of the type and rank that it says; its address goes to
+# the row's slot. %room: four words.
 _INPUT = """
 define internal i1 @fits(ptr %functions, ptr %row, ptr %context, ptr %room) nounwind {
 entry:
@@ -133,7 +140,19 @@ compare:
 sizes:
   %given = load ptr, ptr %sizes_p
   %wanted = call ptr @place(ptr %row, i64 $ROW_SIZES$)
-  br label %axis
+  %notes = call i64 @word(ptr %row, i64 $ROW_NOTES$)
+  %compares = icmp eq i64 %notes, 0
+  br i1 %compares, label %axis, label %note
+note:
+  %k = phi i64 [ 0, %sizes ], [ %k1, %noting ]
+  %unnoted = icmp ult i64 %k, %rank
+  br i1 %unnoted, label %noting, label %take
+noting:
+  %size = call i64 @word(ptr %given, i64 %k)
+  %to = getelementptr i64, ptr %wanted, i64 %k
+  store i64 %size, ptr %to
+  %k1 = add i64 %k, 1
+  br label %note
 axis:
   %i = phi i64 [ 0, %sizes ], [ %i1, %next ]
   %left = icmp ult i64 %i, %rank
@@ -281,52 +300,20 @@ out:
   ret i64 %any
 }"""
 
-_COMPUTE = """
-define ptr @__SYMBOL__(ptr %this, ptr %state, ptr %context) nounwind {
+# Runs a call whose inputs are read: results are made, and its passes follow each other. Whether all went well; the call is
+# free then.
+_SERVE = """
+define internal i1 @serve(ptr %functions, ptr %call, ptr %context, ptr %room) nounwind {
 entry:
-  %room = alloca [4 x i64]
-  %fp = getelementptr ptr, ptr %this, i64 $FUNCTIONS$
-  %functions = load ptr, ptr %fp
-  %cp = getelementptr ptr, ptr %this, i64 $FIRST_CALL$
-  %first = load atomic ptr, ptr %cp acquire, align 8
-  br label %try
-try:
-  %call = phi ptr [ %first, %entry ], [ %other, %next ]
-  %nothing = icmp eq ptr %call, null
-  br i1 %nothing, label %python, label %take
-take:
-  %claimed = cmpxchg ptr %call, i64 0, i64 1 acquire monotonic
-  %ours = extractvalue { i64, i1 } %claimed, 1
-  br i1 %ours, label %begin, label %next
-next:
-  %np = getelementptr ptr, ptr %call, i64 $NEXT$
-  %other = load atomic ptr, ptr %np acquire, align 8
-  br label %try
-begin:
   %rows = getelementptr i64, ptr %call, i64 $ROWS$
   %inputs = call i64 @word(ptr %call, i64 $INPUTS$)
-  br label %input
-input:
-  %i = phi i64 [ 0, %begin ], [ %i1, %fitting ]
-  %row = phi ptr [ %rows, %begin ], [ %row1, %fitting ]
-  %more = icmp ult i64 %i, %inputs
-  br i1 %more, label %look, label %prepare
-look:
-  %fit = call i1 @fits(ptr %functions, ptr %row, ptr %context, ptr %room)
-  br i1 %fit, label %fitting, label %unlike
-fitting:
-  %i1 = add i64 %i, 1
-  %row1 = getelementptr i64, ptr %row, i64 $ROW_WORDS$
-  br label %input
-unlike:
-  call void @let_go(ptr %call)
-  br label %next
-prepare:
   %outputs = call i64 @word(ptr %call, i64 $OUTPUTS$)
+  %skipped = mul i64 %inputs, $ROW_WORDS$
+  %first = getelementptr i64, ptr %rows, i64 %skipped
   br label %output
 output:
-  %j = phi i64 [ 0, %prepare ], [ %j1, %made ]
-  %result = phi ptr [ %row, %prepare ], [ %result1, %made ]
+  %j = phi i64 [ 0, %entry ], [ %j1, %made ]
+  %result = phi ptr [ %first, %entry ], [ %result1, %made ]
   %wanted = icmp ult i64 %j, %outputs
   br i1 %wanted, label %make, label %go
 make:
@@ -360,9 +347,95 @@ end:
   %wrong = call i64 @faulty(ptr %call)
   call void @let_go(ptr %call)
   %right = icmp eq i64 %wrong, 0
-  br i1 %right, label %out, label %python
+  ret i1 %right
 give_up:
   call void @let_go(ptr %call)
+  ret i1 false
+}
+
+; whether all inputs fit the call
+define internal i1 @all_fit(ptr %functions, ptr %call, ptr %context, ptr %room) nounwind {
+entry:
+  %rows = getelementptr i64, ptr %call, i64 $ROWS$
+  %inputs = call i64 @word(ptr %call, i64 $INPUTS$)
+  br label %input
+input:
+  %i = phi i64 [ 0, %entry ], [ %i1, %fitting ]
+  %row = phi ptr [ %rows, %entry ], [ %row1, %fitting ]
+  %more = icmp ult i64 %i, %inputs
+  br i1 %more, label %look, label %yes
+look:
+  %fit = call i1 @fits(ptr %functions, ptr %row, ptr %context, ptr %room)
+  br i1 %fit, label %fitting, label %no
+fitting:
+  %i1 = add i64 %i, 1
+  %row1 = getelementptr i64, ptr %row, i64 $ROW_WORDS$
+  br label %input
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}"""
+
+_COMPUTE = """
+define ptr @__SYMBOL__(ptr %this, ptr %state, ptr %context) nounwind {
+entry:
+  %room = alloca [4 x i64]
+  %fp = getelementptr ptr, ptr %this, i64 $FUNCTIONS$
+  %functions = load ptr, ptr %fp
+  %cp = getelementptr ptr, ptr %this, i64 $FIRST_CALL$
+  %first = load atomic ptr, ptr %cp acquire, align 8
+  br label %try
+try:
+  %call = phi ptr [ %first, %entry ], [ %other, %next ]
+  %nothing = icmp eq ptr %call, null
+  br i1 %nothing, label %look, label %take
+take:
+  %claimed = cmpxchg ptr %call, i64 0, i64 1 acquire monotonic
+  %ours = extractvalue { i64, i1 } %claimed, 1
+  br i1 %ours, label %begin, label %next
+next:
+  %np = getelementptr ptr, ptr %call, i64 $NEXT$
+  %other = load atomic ptr, ptr %np acquire, align 8
+  br label %try
+begin:
+  %fit = call i1 @all_fit(ptr %functions, ptr %call, ptr %context, ptr %room)
+  br i1 %fit, label %run, label %unlike
+unlike:
+  call void @let_go(ptr %call)
+  br label %next
+run:
+  %well = call i1 @serve(ptr %functions, ptr %call, ptr %context, ptr %room)
+  br i1 %well, label %out, label %python
+look:
+  %op = getelementptr ptr, ptr %this, i64 $OPEN_CALL$
+  %open = load atomic ptr, ptr %op acquire, align 8
+  %none = icmp eq ptr %open, null
+  br i1 %none, label %python, label %take_open
+take_open:
+  %claimed_open = cmpxchg ptr %open, i64 0, i64 1 acquire monotonic
+  %open_ours = extractvalue { i64, i1 } %claimed_open, 1
+  br i1 %open_ours, label %note, label %python
+note:
+  %noted = call i1 @all_fit(ptr %functions, ptr %open, ptr %context, ptr %room)
+  br i1 %noted, label %ask, label %cannot
+ask:
+  %settle = call ptr @place(ptr %functions, i64 $SETTLE$)
+  %error = call ptr %settle(ptr %this, ptr %open)
+  %good = icmp eq ptr %error, null
+  br i1 %good, label %settled, label %wrong
+wrong:
+  call void @let_go(ptr %open)
+  ret ptr %error
+settled:
+  %ready = call i64 @word(ptr %open, i64 $PASS_COUNT$)
+  %may = icmp ne i64 %ready, 0
+  br i1 %may, label %run_open, label %cannot
+run_open:
+  %well_open = call i1 @serve(ptr %functions, ptr %open, ptr %context, ptr %room)
+  br i1 %well_open, label %out, label %python
+cannot:
+  call void @let_go(ptr %open)
   br label %python
 python:
   %general = call ptr @place(ptr %functions, i64 $PYTHON$)

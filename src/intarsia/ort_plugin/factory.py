@@ -26,9 +26,10 @@ logger = get_logger("intarsia.plugin")
 _CPU = 0  # of OrtHardwareDeviceType
 _PREFIX = f"ep.{NAME.lower()}."
 _PROVIDES = ("GetName", "GetCapability", "Compile", "ReleaseNodeComputeInfos", "IsConcurrentRunSupported")
-_COMPUTES = ("CreateState", "Compute", "ReleaseState")
+_COMPUTES = ("CreateState", "Compute", "ReleaseState", "Settle")
 _ARGUMENTS = {"CreateEpFactories": 6, "ReleaseEpFactory": 1, "GetSupportedDevices": 6, "CreateEp": 7, "ReleaseEp": 2,
-              "GetCapability": 3, "Compile": 6, "ReleaseNodeComputeInfos": 3, "CreateState": 3, "Compute": 3}  # fmt: skip
+              "GetCapability": 3, "Compile": 6, "ReleaseNodeComputeInfos": 3, "CreateState": 3, "Compute": 3,
+              "Settle": 2}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -214,11 +215,16 @@ class _Functions:
         """Compute, where native code does not know the sizes yet."""
         self.objects.parts[this].run(context)
 
+    def settle(self, this: int, _call: int) -> None:
+        """Say what a run on new sizes is, which native code has noted."""
+        self.objects.parts[this].settle()
+
 
 _METHODS = {
     "CreateEpFactories": "create_factories", "ReleaseEpFactory": "release_factory", "GetSupportedDevices": "supported_devices",
     "CreateEp": "create_provider", "ReleaseEp": "release_provider", "GetCapability": "capability", "Compile": "compile",
     "ReleaseNodeComputeInfos": "release_parts", "CreateState": "create_state", "Compute": "compute",
+    "Settle": "settle",
 }  # fmt: skip
 
 

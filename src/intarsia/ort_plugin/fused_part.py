@@ -55,7 +55,7 @@ class FusedParts:
         self.functions[word.GET_SHAPE] = api.places["GetTensorElementTypeAndShapeDataReference"]
         self.functions[word.GET_DATA] = api.places["GetTensorMutableData"]
         self.functions[word.RELEASE_STATUS] = api.places["ReleaseStatus"]
-        self.functions[word.PYTHON] = compute["Compute"]
+        self.functions[word.PYTHON], self.functions[word.SETTLE] = compute["Compute"], compute["Settle"]
         self.compute = {**compute, "Compute": functions().compute}
 
     def take(self, handle: int) -> Iterator[list[int]]:
@@ -136,6 +136,14 @@ class FusedPart:
         for i, result in zip(self.gives, self.program.run(inputs), strict=True):
             self._give(context, i, result)
         self.calls.add(self.program, inputs)
+
+    def settle(self) -> None:
+        """Let the call for new sizes run on those that native code has noted.
+
+        Raises:
+            IntarsiaError: the sizes do not fit together.
+        """
+        self.calls.settle(self.program)
 
     def close(self) -> None:
         """onnxruntime has no use for it any more."""

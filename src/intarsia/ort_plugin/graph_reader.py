@@ -18,7 +18,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.formats.tensor_proto import unpack_bits
 from intarsia.graph.formats.type_proto import Symbols
 from intarsia.graph.model import Constant, Graph, Metadata, Node, TensorType, Value
-from intarsia.ort_plugin.c_api import TENSOR, OrtApi
+from intarsia.ort_plugin.c_api import ELEMENT_TYPES, TENSOR, OrtApi
 
 UNREADABLE = "unreadable"
 """In a node's metadata: what of it could not be read, so that it stays with onnxruntime."""
@@ -27,7 +27,6 @@ _INT, _INTS, _FLOAT, _FLOATS, _STRING, _STRINGS, _GRAPH, _TENSOR = range(1, 9)  
 _LISTS = {_INTS: np.int64, _FLOATS: np.float32}
 _FIRST_NBYTES = 256
 _DEFAULT_ACTIVATIONS = ["Tanh", "Tanh"]  # onnxruntime writes defaults out: RNN's has two names also for one direction
-_DTYPES = {int(dtype): dtype for dtype in DType}
 
 
 class GraphReader:
@@ -95,7 +94,7 @@ class GraphReader:
         if not kind or api.get("GetOnnxTypeFromTypeInfo", kind) != TENSOR:
             return None
         tensor = api.get("CastTypeInfoToTensorInfo", kind)
-        dtype = _DTYPES.get(api.get("GetTensorElementType", tensor), DType.UNDEFINED)
+        dtype = ELEMENT_TYPES.get(api.get("GetTensorElementType", tensor), DType.UNDEFINED)
         if dtype is DType.UNDEFINED:
             return None
         if not api.word("TensorTypeAndShape_HasShape", tensor) & 1:
@@ -249,7 +248,7 @@ def tensor_of(api: OrtApi, value: int) -> tuple[DType, tuple[int, ...], int]:
     kind, sizes, rank = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t()
     api.call("GetTensorElementTypeAndShapeDataReference", value, ctypes.byref(kind), ctypes.byref(sizes), ctypes.byref(rank))
     shape = tuple((ctypes.c_int64 * rank.value).from_address(sizes.value)) if sizes.value and rank.value else ()
-    return _DTYPES[kind.value], shape, api.get("GetTensorMutableData", value)
+    return ELEMENT_TYPES[kind.value], shape, api.get("GetTensorMutableData", value)
 
 
 def bytes_at(address: int, nbytes: int) -> np.ndarray:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +14,12 @@ import numpy as np
 from intarsia.codegen.llvm.jit import get_engine
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
+from intarsia.graph.model import TensorType, ValueType
 from intarsia.machine import fork_safety
 from intarsia.ort_plugin import compute_text as word
+from intarsia.ort_plugin.c_api import ELEMENT_NUMBERS
 from intarsia.plan import executor_abi
+from intarsia.plan.array_address import address_of
 from intarsia.plan.bound_segment import BoundSegment
 from intarsia.plan.microbatch import BoundParts, PartsState
 from intarsia.plan.state import State
@@ -22,6 +27,9 @@ from intarsia.providers.cpu.program.calls.fast_call import results_of
 from intarsia.providers.cpu.program.cpu_program import CpuProgram
 from intarsia.runtime.executor import Pool, run_function
 
+Shape = tuple[int, ...]
+
+_MOST_MET = 4096  # sizes that are remembered
 MOST_CALLS = 8
 """For how many sizes, and runs at the same time, a part has calls: the one that was made first gives way."""
 
@@ -31,11 +39,11 @@ class Tensor(NamedTuple):
 
     place: int
     dtype: DType
-    shape: tuple[int, ...]
+    shape: Shape
 
     @property
     def nbytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.numpy.itemsize
+        return math.prod(self.shape) * self.dtype.numpy.itemsize
 
 
 class Functions(NamedTuple):
@@ -65,8 +73,9 @@ class NativeCall:
     def __init__(self, inputs: int, outputs: int) -> None:
         self.words = np.zeros(word.ROWS + word.ROW_WORDS * (inputs + outputs), np.int64)
         self.words[word.BUSY] = word.OUT_OF_USE
+        self.rows = self.words[word.ROWS :].reshape(-1, word.ROW_WORDS)
         self.address = int(self.words.ctypes.data)
-        self.shapes: tuple[tuple[int, ...], ...] | None = None
+        self.shapes: tuple[Shape, ...] | None = None
         self._held: tuple[object, ...] = ()
         self._state: State | None = None
 
@@ -90,9 +99,8 @@ class NativeCall:
         sizes = [np.array(tensor.shape, np.int64) for tensor in (*inputs, *(tensor for tensor, _ in outputs))]
         places = [externals + 8 * slot if slot >= 0 else int(unread.ctypes.data) for slot in slots]
         places += [externals + 8 * (first + which) for _, which in outputs]
-        rows = words[word.ROWS :].reshape(-1, word.ROW_WORDS)
-        for row, tensor, size, place in zip(rows, (*inputs, *(t for t, _ in outputs)), sizes, places, strict=True):
-            row[:] = tensor.place, tensor.dtype, len(size), size.ctypes.data, place, tensor.nbytes
+        for row, tensor, size, place in zip(self.rows, (*inputs, *(t for t, _ in outputs)), sizes, places, strict=True):
+            row[:] = tensor.place, ELEMENT_NUMBERS[tensor.dtype], len(size), size.ctypes.data, place, tensor.nbytes, 0
         words[word.POOL], words[word.RUN] = pool.address, run_function()
         words[word.PASSES], words[word.PASS_COUNT] = passes.ctypes.data, len(passes)
         words[word.STATUS] = state.status.ctypes.data
@@ -104,15 +112,97 @@ class NativeCall:
 
     def _ready(self, bound: BoundSegment) -> State:
         """A state for a binding: the one that it has, made ready, or another."""
-        state = self._state
-        if state is not None and bound.takes(state):
-            state = bound.readied(state)
-        else:
-            state = bound.new_state()
-        if state.sized is not None:
-            state.begin(bound)
-        self._state = state
+        self._state = state = state_for(bound, self._state)
         return state
+
+
+def state_for(bound: BoundSegment, state: State | None) -> State:
+    """A state for a run of a binding: the one that served another, made ready, where that can be."""
+    found = bound.readied(state) if state is not None and bound.takes(state) else bound.new_state()
+    if found.sized is not None and found is not state:
+        found.begin(bound)
+    return found
+
+
+class OpenCall:
+    """The call for sizes that are new: native code notes them, `settle` says what they are bound to.
+
+    Attributes:
+        sizes: int64, those of all inputs, one after the other.
+    """
+
+    def __init__(self, takes: Sequence[Tensor], gives: Sequence[Tensor]) -> None:
+        """The tensors' sizes are those of any run: ranks and types stay."""
+        self._given, self._made = takes, gives
+        self.words = np.zeros(word.ROWS + word.ROW_WORDS * (len(takes) + len(gives)), np.int64)
+        self.address = int(self.words.ctypes.data)
+        self.rows = self.words[word.ROWS :].reshape(-1, word.ROW_WORDS)
+        ranks = [len(tensor.shape) for tensor in (*takes, *gives)]
+        ends = list(accumulate(ranks))
+        self._sizes, self._addresses = np.zeros(ends[-1] if ends else 0, np.int64), np.zeros(len(ranks), np.int64)
+        self._spans = [slice(end - rank, end) for rank, end in zip(ranks, ends, strict=True)]
+        starts = [end - rank for rank, end in zip(ranks, ends, strict=True)]
+        for i, (tensor, rank, start) in enumerate(zip((*takes, *gives), ranks, starts, strict=True)):
+            place = int(self._addresses.ctypes.data) + 8 * i
+            at = int(self._sizes.ctypes.data) + 8 * start
+            self.rows[i] = tensor.place, ELEMENT_NUMBERS[tensor.dtype], rank, at, place, 0, i < len(takes)
+        self._inner = sum(ranks[: len(takes)])
+        self._each = np.array([tensor.dtype.numpy.itemsize for tensor in (*takes, *gives)], np.int64)
+        self._pass = np.zeros((1, word.PASS_WORDS), np.int64)
+        self.words[word.PASSES], self.words[word.RUN] = self._pass.ctypes.data, run_function()
+        self.words[word.INPUTS], self.words[word.OUTPUTS] = len(takes), len(gives)
+        self._state: State | None = None
+        self._held: tuple[object, ...] = ()
+
+    def shapes(self) -> tuple[Shape, ...]:
+        """Those of the inputs that native code has noted."""
+        sizes = self._sizes.tolist()
+        return tuple([tuple(sizes[span]) for span in self._spans[: len(self._given)]])
+
+    def stand_ins(self, shapes: Sequence[Shape]) -> list[np.ndarray]:
+        """Arrays of these shapes that have no data worth a look."""
+        found = zip(shapes, self._given, strict=True)
+        return [np.ndarray(shape, t.dtype.numpy, _NOTHING, 0, (0,) * len(shape)) for shape, t in found]
+
+    def refuse(self) -> None:
+        """The run goes another way."""
+        self.words[word.PASS_COUNT] = 0
+
+    def prepare(
+        self,
+        pool: Pool,
+        bound: BoundSegment,
+        inputs: Sequence[Shape],
+        results: Sequence[tuple[int, Shape]],
+        names: Sequence[str],
+    ) -> None:
+        """Let the run be one of `bound` on inputs of these shapes and names; `results`: as `Plan.results` gives them."""
+        before, state = self._state, state_for(bound, self._state)
+        words, shapes = self.words, [*inputs, *(shape for _, shape in results)]
+        if state is not before:
+            self._state = state
+            self._place(bound, state, names, [which for which, _ in results])
+        self._sizes[self._inner :] = [n for _, shape in results for n in shape]
+        self.rows[:, word.ROW_NBYTES] = self._each * [math.prod(shape) for shape in shapes]
+        _set_pass(self._pass[0], state)
+        words[word.POOL], words[word.PASS_COUNT] = pool.address, 1
+        words[word.STATUS], words[word.CHECKED] = address_of(state.status), len(state.status) if bound.checked else 0
+        self._held = (pool, bound)
+
+    def _place(self, bound: BoundSegment, state: State, names: Sequence[str], made: Sequence[int]) -> None:
+        """Let addresses that native code notes go to where the state's steps read them."""
+        slots = {name: i for i, name in enumerate(bound.segment.inputs)}
+        outer, first = ctypes.addressof(state.externals), len(slots)
+        wanted = [(i, slots[name]) for i, name in enumerate(names) if name in slots]
+        wanted += [(len(names) + i, first + which) for i, which in enumerate(made)]
+        base = int(self._addresses.ctypes.data)
+        rows = [(outer + 8 * slot, base + 8 * i, 0) for i, slot in wanted]
+        self._places = np.array(rows, np.int64).reshape(-1, word.PLACE_WORDS)
+        row = self._pass[0]
+        row[word.PASS_PLACES], row[word.PASS_PLACE_COUNT] = self._places.ctypes.data, len(self._places)
+
+
+_NOTHING = bytes(64)
 
 
 def _passes(bound: BoundSegment, state: State) -> tuple[np.ndarray, ...]:
@@ -164,7 +254,9 @@ class NativeCalls:
         self.info, self.takes, self.gives = info, takes, gives
         self._calls: list[NativeCall] = []
         self._next = 0
-        self._seen: dict[tuple[tuple[int, ...], ...], int] = {}  # runs by Python that fill what is retained for sizes
+        self._seen: dict[tuple[Shape, ...], int] = {}  # runs by Python that fill what is retained for sizes
+        self._open: OpenCall | None = None
+        self._met: set[tuple[Shape, ...]] = set()  # sizes that the open call has served
         self._lock = fork_safety.lock()
 
     def add(self, program: CpuProgram, inputs: Sequence[np.ndarray]) -> bool:
@@ -182,14 +274,38 @@ class NativeCalls:
                 (Tensor(i, DType.of(bound.outputs[which][1]), shape), which)
                 for i, (which, shape) in zip(self.gives, results, strict=True)
             ]
+            if self._open is None and not bound.parted and any(not known(value.type) for value in program.executable.inputs):
+                self._open = OpenCall(given, [tensor for tensor, _ in made])
+                self.info[word.OPEN_CALL] = self._open.address
             names = {name: i for i, name in enumerate(bound.segment.inputs)}
             call.prepare(program.pool, bound, given, made, [names.get(name, -1) for name in program.inputs])
             return True
 
+    def settle(self, program: CpuProgram) -> None:
+        """Let the open call run on the sizes that native code has noted, or another way.
+
+        Raises:
+            IntarsiaError: the sizes do not fit together.
+        """
+        call = self._open
+        assert call is not None
+        shapes = call.shapes()
+        plan = program.known_plan(shapes) or program.plan_of(call.stand_ins(shapes))
+        bound, results = plan.single, plan.results()
+        again = shapes in self._met
+        if again or bound is None or bound.parted or results is None:
+            call.refuse()  # what comes again gets a call of its own
+            return
+        if len(self._met) >= _MOST_MET:
+            self._met.clear()
+        self._met.add(shapes)
+        call.prepare(program.pool, bound, shapes, results, program.inputs)
+
     def close(self) -> None:
         """No run takes place any more."""
-        self.info[word.FIRST_CALL] = 0
+        self.info[word.FIRST_CALL] = self.info[word.OPEN_CALL] = 0
         self._calls.clear()
+        self._open = None
 
     def _is_time(self, bound: BoundSegment, inputs: Sequence[np.ndarray]) -> bool:
         """Whether values that depend on sizes alone are retained, where there are such: runs by Python do that."""
@@ -215,3 +331,8 @@ class NativeCalls:
             if call.claim():
                 return call
         return None
+
+
+def known(kind: ValueType | None) -> bool:
+    """Whether all sizes of a type are numbers."""
+    return isinstance(kind, TensorType) and kind.shape is not None and all(isinstance(n, int) for n in kind.shape)

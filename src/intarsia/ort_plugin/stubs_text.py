@@ -46,6 +46,7 @@ STUBS = (
     Stub("ReleaseNodeComputeInfos", 3, Answer.NOTHING),
     Stub("CreateState", 3),
     Stub("Compute", 3),
+    Stub("Settle", 2),
 )
 CONSTANTS = ("GetName", "GetVendor", "GetVersion", "GetVendorId")
 """Functions that give their word of the table."""

@@ -260,6 +260,14 @@ class CpuProgram(Program):
             self._dynamic_call = (dynamic_call_of(self, plan),)
         return self._dynamic_call[0]
 
+    def plan_of(self, inputs: Sequence[Any]) -> Plan:
+        """The plan for inputs of these shapes.
+
+        Raises:
+            NodeFailed: they do not fit together.
+        """
+        return self._plan_for(inputs)
+
     @property
     def reads_sizes(self) -> bool:
         """Whether elements of an input are sizes, so that shapes alone do not say how a run goes."""
