@@ -1,7 +1,7 @@
 """OrtApi and OrtEpApi: functions of onnxruntime that the plugin calls, by their names, and statuses.
 
-Where a function stands in its table is what `providers.plugin.api_tables` says: tables only grow at their ends, so a place is
-the same in all versions that have it.
+Where a function stands in its table is what `providers.plugin.interface.api_tables` says: tables only grow at their ends, so a
+place is the same in all versions that have it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from intarsia import errors
 from intarsia.errors import EPFail
 from intarsia.graph.dtypes import DType
-from intarsia.providers.plugin.api_tables import tables
+from intarsia.providers.plugin.interface.api_tables import tables
 
 VERSION = 24
 """The version of the interface that the plugin is written for: onnxruntime 1.24 and all later ones offer it."""
