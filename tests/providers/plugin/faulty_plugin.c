@@ -83,7 +83,7 @@ static P relu(P context) {
   CHECK(API(P, KernelContext_GetOutput, P, size_t, int64_t *, size_t, P *)(context, 0, sizes, rank, &output));
   CHECK(API(P, GetTensorMutableData, P, P *)(input, (P *)&from));
   CHECK(API(P, GetTensorMutableData, P, P *)(output, (P *)&to));
-  for (size_t i = 0; i < count; i++) to[i] = from[i] > 0 || isnan(from[i]) ? from[i] : 0;
+  for (size_t i = 0; i < count; i++) to[i] = (from[i] > 0 || isnan(from[i]) ? from[i] : 0) + (ordered("wrong result") ? 0.5f : 0);
   return 0;
 }
 
