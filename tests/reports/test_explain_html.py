@@ -157,3 +157,18 @@ def test_symbols_take_the_sizes_given() -> None:
     assert cost.is_estimated(graph, "x")
     assert not cost.is_estimated(graph, "x", {"n": 5})
     assert cost.moved_nbytes(graph, graph.nodes[0], {"n": 5}) == 2 * 15 * np.dtype(np.float32).itemsize
+
+
+class TestTables:
+    def test_a_table_that_fits_a_terminal(self, make_session) -> None:
+        found = make_session(TEXT).explain()
+        narrow = found.format(60)
+        table, _, below = narrow.partition("\n\n")
+        assert max(map(len, table.splitlines())) <= 75
+        reasons = {line for line in below.splitlines() if line.startswith("[")}
+        assert all(re.match(r"\[\d+\] (1 node|\d+ nodes): ", line) for line in reasons)
+        assert str(found) == found.format()
+
+    def test_the_first_rows(self, make_session) -> None:
+        found = make_session(TEXT).explain()
+        assert f"the first 1 of {len(found.nodes)} nodes" in found.format(top=1)

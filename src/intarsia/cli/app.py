@@ -106,6 +106,7 @@ Config = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="KEY=VALUE", help="A session configuration entry: session.arithmetic=bfloat16."),
 ]
+Wide = Annotated[bool, typer.Option("--wide", help="Do not shorten names to the terminal's width.")]
 Seed = Annotated[int, typer.Option(help="Seed of random inputs.")]
 Threads = Annotated[int, typer.Option("--threads", "-t", min=0, help="Threads of one run; 0: as many as there are cores.")]
 
@@ -195,6 +196,8 @@ def explain_model(
     operators: Operators = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write one self-contained HTML page to this file.")] = None,
+    wide: Wide = False,
+    top: Annotated[int, typer.Option("--top", "-k", min=0, help="Rows of the table; 0: all.")] = 0,
     config: Config = None,
 ) -> None:
     """Say which provider runs each node, and why each other refused it.
@@ -207,7 +210,7 @@ def explain_model(
 
     `intarsia explain model.onnx --html placement.html`
     """
-    explain.explain_model(model, _names(provider), as_json, html, config or [])
+    explain.explain_model(model, _names(provider), as_json, html, config or [], wide=wide, top=top)
 
 
 @command("check")
@@ -359,6 +362,7 @@ def profile_model(
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome/Perfetto trace of every run.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the placement with times as a page.")] = None,
     operators: Operators = None,
+    wide: Wide = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     config: Config = None,
 ) -> None:
@@ -371,7 +375,7 @@ def profile_model(
     `intarsia profile bert.onnx -d batch=1 -d seq=128 --depth 3 --trace trace.json --html times.html`
     """
     feed_options = _feed_options(dim, shape, seed, preset)
-    show = profile.Shown(runs, top, depth, trace, html, as_json, config or [])
+    show = profile.Shown(runs, top, depth, trace, html, as_json, wide, config or [])
     profile.profile_model(model, inputs or [], _names(provider), feed_options, threads, show)
 
 

@@ -13,8 +13,9 @@ from intarsia.cli.show import note, print_json, screen
 
 
 def explain_model(
-    model: Path, providers: Sequence[str], as_json: bool, html: Path | None = None, config: Sequence[str] = ()
-) -> None:
+    model: Path, providers: Sequence[str], as_json: bool, html: Path | None = None, config: Sequence[str] = (), *,
+    wide: bool = False, top: int = 0,
+) -> None:  # fmt: skip
     """Print the placement of every node as a table, or as JSON, or write a page.
 
     Raises:
@@ -27,4 +28,4 @@ def explain_model(
     if as_json:
         print_json(json.dumps(explanation.to_dict(), indent=1))
     elif html is None:
-        screen.print(escape(str(explanation)), highlight=False)
+        screen.print(escape(explanation.format(0 if wide else screen.width, top)), highlight=False)

@@ -25,6 +25,7 @@ class Shown:
     trace: Path | None
     html: Path | None
     as_json: bool
+    wide: bool = False
     config: Sequence[str] = ()
 
 
@@ -45,7 +46,7 @@ def profile_model(
     if show.as_json:
         print_json(json.dumps(report.to_dict(), indent=1))
     else:
-        screen.print(escape(report.format(show.top, show.depth)), highlight=False)
+        screen.print(escape(report.format(show.top, show.depth, 0 if show.wide else screen.width)), highlight=False)
     if show.trace is not None:
         report.save_trace(show.trace)
         note(f"written to {show.trace}: open it in ui.perfetto.dev or chrome://tracing")

@@ -145,15 +145,40 @@ class Explanation:
         return found
 
     def __str__(self) -> str:
-        rows = [
-            (row.name, row.op, _origins(row), row.provider or "-", row.kind, row.kernel, _remarks(row)) for row in self.nodes
-        ]
-        table = format_table(("node", "op", "from", "provider", "kind", "kernel", "remarks"), rows)
-        summary = ", ".join(f"{name}: {count}" for name, count in self.counts.items())
-        moved = [f"copies between memories: {self.copies}, {self.copied_nbytes:,} bytes a run"] if self.copies else []
-        steps = (f"{i}. {visible(s)}" for i, s in enumerate(self.steps, 1))
-        chosen = ["", visible_lines(self.choice)] if self.choice else []
-        return "\n".join([table, "", f"nodes by provider: {summary}", *moved, *steps, *map(visible, self.remarks), *chosen])
+        return self.format()
+
+    def format(self, width: int = 0, top: int = 0) -> str:
+        """A table with a row for each node, and the steps of a run as text.
+
+        Args:
+            width: most characters of a line of the table, whose names are shortened; reasons are said once, below it. 0: any
+                number, with the reasons in each row.
+            top: rows of the table; 0: all.
+        """
+        shown = self.nodes[:top] if top else self.nodes
+        reasons: dict[str, list[NodeExplanation]] = {}
+        for row in self.nodes:
+            for reason in _remarks(row):
+                reasons.setdefault(reason, []).append(row)
+        numbers = {reason: f"[{i}]" for i, reason in enumerate(reasons, 1)}
+        cells = [
+            (
+                row.name, row.op, _origins(row), row.provider or "-", row.kind, row.kernel,
+                (" " if width else "; ").join(numbers[r] if width else r for r in _remarks(row)),
+            )
+            for row in shown
+        ]  # fmt: skip
+        lines = [_table(("node", "op", "from", "provider", "kind", "kernel", "remarks"), cells, width)]
+        if len(shown) < len(self.nodes):
+            lines.append(f"the first {len(shown)} of {len(self.nodes)} nodes")
+        if width and reasons:
+            lines += ["", *(f"{numbers[r]} {_counted(rows)}: {visible(r)}" for r, rows in reasons.items())]
+        lines += ["", f"nodes by provider: {', '.join(f'{name}: {count}' for name, count in self.counts.items())}"]
+        if self.copies:
+            lines.append(f"copies between memories: {self.copies}, {self.copied_nbytes:,} bytes a run")
+        lines += [f"{i}. {visible(s)}" for i, s in enumerate(self.steps, 1)]
+        lines += [*map(visible, self.remarks), *(["", visible_lines(self.choice)] if self.choice else [])]
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in dicts, lists, strings and numbers."""
@@ -188,9 +213,19 @@ def _origins(row: NodeExplanation) -> str:
     return "" if row.origin == (row.name,) else " + ".join(row.origin)
 
 
-def _remarks(row: NodeExplanation) -> str:
+def _remarks(row: NodeExplanation) -> list[str]:
     reasons = [f"{name}: {refusal.reason}" for name, refusal in row.refusals.items()]
-    return "; ".join([*([row.note] if row.note else []), *reasons])
+    return [*([row.note] if row.note else []), *reasons]
+
+
+def _counted(rows: Sequence[NodeExplanation]) -> str:
+    return f"{len(rows)} nodes" if len(rows) > 1 else "1 node"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
+    """Without columns that have nothing in them."""
+    used = [c for c in range(len(header)) if not width or any(row[c] for row in rows)]
+    return format_table([header[c] for c in used], [[row[c] for c in used] for row in rows], width)
 
 
 def node_names(graph: Graph) -> list[tuple[str, str]]:

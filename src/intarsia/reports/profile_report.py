@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from intarsia.errors import InvalidArgument
 from intarsia.graph.dims import symbols_of
 from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.graph.size_expressions import evaluate, names_in
 from intarsia.lazy_dataclass import dataclass
 from intarsia.model.trace_profile import Profile, Span
 from intarsia.partition import cost
@@ -26,6 +27,7 @@ from intarsia.partition.partition import Partition, label
 from intarsia.partition.text_table import format_table
 from intarsia.printable import visible
 from intarsia.providers.registry import CPU
+from intarsia.reports.layers import layer_names, layer_of
 
 if TYPE_CHECKING:
     from intarsia.model.compiled_model import CompiledModel
@@ -39,11 +41,11 @@ class KernelTime:
     """One kernel (or one part of a provider that does not tell its kernels apart) in a mean run.
 
     Attributes:
-        name: what the kernel does.
+        name: what the kernel does, with the sizes of these runs.
         kind: "kernel", "transfer" (a copy between memories) or "between kernels" (a part's time outside its kernels).
         nodes: first outputs of the nodes it computes.
         op: the operator of the node with most of its arithmetic.
-        layer: the name, in the original model, of that node.
+        layer: the name of that node in the original model, with the modules around it where torch's exporter wrote them.
         calls: of one run. milliseconds: of all of them. least_milliseconds: the same in the run in which they took least.
         flop, nbytes: arithmetic operations, and bytes read and written.
     """
@@ -176,8 +178,9 @@ class ProfileReport:
             "by operator": self.by_operator(), "by layer": self.by_layer(depth), "by kernel": self.by_kernel(),
         }  # fmt: skip
 
-    def format(self, top: int = 15, depth: int = 0) -> str:
-        """The tables as text, with the `top` slowest rows of each (0: all); `depth`: see `by_layer`."""
+    def format(self, top: int = 15, depth: int = 0, width: int = 0) -> str:
+        """The tables as text, with the `top` slowest rows of each (0: all), names shortened so that lines have at most `width`
+        characters (0: not); `depth`: see `by_layer`."""
         count, fastest = len(self.run_milliseconds), min(self.run_milliseconds)
         lines = [f"{count} runs: {self.milliseconds:.3f} ms, the fastest {fastest:.3f} ms"]
         if self.roof is not None:
@@ -188,9 +191,9 @@ class ProfileReport:
         for title, rows in self._tables(depth).items():
             if rows:
                 shown = rows[:top] if top else rows
-                more = f" (the slowest {len(shown)} of {len(rows)})" if len(shown) < len(rows) else ""
-                header = (title + more, "calls", "ms", "time", "GFLOP", "MB", "GFLOP/s", "GB/s", "roofline", "at best")
-                lines += ["", format_table(header, [_cells(row) for row in shown])]
+                more = f"the slowest {len(shown)} of {len(rows)}:\n" if len(shown) < len(rows) else ""
+                header = (title, "calls", "ms", "time", "GFLOP", "MB", "GFLOP/s", "GB/s", "roofline", "at best")
+                lines += ["", more + format_table(header, [_cells(row) for row in shown], width)]
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -228,11 +231,16 @@ def roofline_cells(row: Row) -> list[str]:
     return ["" if part is None else f"{100 * part:.0f} %" for part in (row.roofline, row.best_roofline)]
 
 
-def layer_of(name: str, depth: int = 0) -> str:
-    """A node's name without its last part; "(top)" of a name that has one part only."""
-    separator = "/" if "/" in name else "."
-    parts = [part for part in name.split(separator) if part][:-1]
-    return separator.join(parts[:depth] if depth else parts) or "(top)"
+def with_sizes(title: str, sizes: Mapping[str, int]) -> str:
+    """A kernel's title with the sizes of a run for names of dimensions: `gemm batch*seqx768x768` is `gemm 128x768x768`."""
+    return " ".join("x".join(_size(part, sizes) for part in word.split("x")) for word in title.split(" "))
+
+
+def _size(part: str, sizes: Mapping[str, int]) -> str:
+    names = names_in(part)
+    known = bool(names) and all(name in sizes for name in names)
+    value = evaluate(part, sizes) if known else None
+    return part if value is None else str(value)
 
 
 def _mean_of_faster(times: Sequence[float]) -> float:
@@ -241,9 +249,10 @@ def _mean_of_faster(times: Sequence[float]) -> float:
 
 
 def measure(
-    model: CompiledModel, inputs: Sequence[Any], trace: Profile, runs: int, warmup: int, roof: Roofline | None
-) -> ProfileReport:
-    """Run `model`, which was compiled with `trace` as its profile, and report.
+    model: CompiledModel, inputs: Sequence[Any], trace: Profile, runs: int, warmup: int, roof: Roofline | None,
+    loaded: Graph | None = None,
+) -> ProfileReport:  # fmt: skip
+    """Run `model`, which was compiled with `trace` as its profile, and report. `loaded`: as it was before it was optimised.
 
     Raises:
         InvalidArgument: `runs` is less than 1 or `warmup` less than 0.
@@ -262,7 +271,7 @@ def measure(
         trace.add("Session", "model_run", start)
     faster = sorted(range(runs), key=times.__getitem__)[: (runs + 1) // 2]
     split = model.partition
-    reader = _Reader(split, _sizes(split.graph, inputs))
+    reader = _Reader(split, _sizes(split.graph, inputs), {} if loaded is None else layer_names(loaded))
     kernels = reader.kernels(spans, faster)
     said = tuple(dict.fromkeys(line for program in model.programs for line in program.remarks()))
     return ProfileReport(tuple(times), tuple(kernels), roof, reader.estimated, trace, said, reader.costs())
@@ -297,8 +306,8 @@ class _Sum:
 
 
 class _Reader:
-    def __init__(self, split: Partition, sizes: Mapping[str, int]) -> None:
-        self.graph, self.sizes = split.graph, sizes
+    def __init__(self, split: Partition, sizes: Mapping[str, int], layers: Mapping[str, str]) -> None:
+        self.graph, self.sizes, self.layers = split.graph, sizes, layers
         self.node_of: dict[str, Node] = {}
         for node in split.graph.nodes:
             self.node_of.setdefault(label(node), node)
@@ -361,9 +370,10 @@ class _Reader:
         )
         if nodes and (not nbytes or any(n.op_type in cost.PICKING for n in nodes)):
             nbytes = self._outer_nbytes(nodes)
+        name = (main.origin or (label(main),))[0] if main else ""
         return KernelTime(
-            found.span.name, found.kind, found.provider, tuple(flop), main.qualified_op if main else found.span.name,
-            (main.origin or (label(main),))[0] if main else "", calls,
+            with_sizes(found.span.name, self.sizes), found.kind, found.provider, tuple(flop),
+            main.qualified_op if main else found.span.name, self.layers.get(name, name), calls,
             nanoseconds / 1e6, min(found.times.values()) / 1e6, counted, nbytes,
         )  # fmt: skip
 

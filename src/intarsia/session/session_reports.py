@@ -68,7 +68,7 @@ class Reports:
         def measured(graph: Graph) -> ProfileReport:
             trace = Profile()
             model = engine.profiled(graph, trace)
-            return measure(model, inputs, trace, runs, warmup, self._roofline(model) if roofline else None)
+            return measure(model, inputs, trace, runs, warmup, self._roofline(model) if roofline else None, engine.graph())
 
         made = (make(graph) for make in (partial(pinned, inputs=inputs), with_any_elements, with_windows_apart))
         others, other = filter(None, made), graph

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 
 from intarsia.cli.inputs.guessed_sizes import Guesses
-from intarsia.cli.inputs.size_expressions import evaluate, names_in, solve
 from intarsia.cli.inputs.sizes import Sizes, parse_shapes
 from intarsia.errors import InvalidArgument, UnknownOption
+from intarsia.graph.size_expressions import evaluate, names_in, solve
 
 IDS, TEXT = "tensor(int64)", ("batch", "seq")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from intarsia.cli.inputs.guessed_sizes import Guesses
 from intarsia.cli.inputs.input_info import InputInfo
-from intarsia.cli.inputs.size_expressions import evaluate, is_expression, names_in, solve
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
+from intarsia.graph.size_expressions import evaluate, is_expression, names_in, solve
 
 _BATCH = "batch"
 
