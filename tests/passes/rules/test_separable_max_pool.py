@@ -94,3 +94,11 @@ def test_a_missing_number_is_in_every_window_around_it():
     model = build([("MaxPool", "x", "y", {"kernel_shape": [5, 5]})], {"x": [1, 1, 12, 12]}, ["y"])
     (got,) = intarsia.InferenceSession(model.SerializeToString()).run(None, {"x": x})
     np.testing.assert_array_equal(got, largest(x, {"kernel_shape": [5, 5]}))
+
+
+def test_a_window_without_axes_is_the_models_error():
+    model = build([("MaxPool", "x", "y", {"kernel_shape": [2, 2]})], {"x": None}, ["y"])
+    del model.graph.node[0].attribute[0].ints[:]
+    session = intarsia.InferenceSession(model.SerializeToString())
+    with pytest.raises(IntarsiaError, match="kernel_shape has 0 sizes; the input has 2 spatial axes"):
+        session.run(None, {"x": np.ones((1, 1, 4, 4), np.float32)})

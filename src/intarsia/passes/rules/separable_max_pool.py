@@ -20,7 +20,8 @@ def _one_axis_after_the_other(m: Match) -> Patch | None:
     rank = len(kernel)
     strides, dilations = (how.get(name) or [1] * rank for name in ("strides", "dilations"))
     pads = how.get("pads") or [0] * (2 * rank)
-    if min(*kernel, *strides, *dilations, 1) < 1 or sum(size > 1 for size in kernel) < 2:  # wrong, or what this rule makes
+    wrong = min([*kernel, *strides, *dilations], default=1) < 1
+    if wrong or sum(size > 1 for size in kernel) < 2:  # those that this rule makes have one
         return None
     apart = sum(size * math.prod(strides[n + 1 :]) for n, size in enumerate(kernel))
     if math.prod(kernel) < _WORTH * apart:
