@@ -89,6 +89,15 @@ def test_opsets(tmp_path: Path, opset: int) -> None:
     assert relative(results(tmp_path / "q.onnx", image_feeds()), results(path, image_feeds())) < 0.1
 
 
+def test_channels_need_opset_13(tmp_path: Path) -> None:
+    path = saved(convolutions(11), tmp_path)
+    quantize_static(path, tmp_path / "q.onnx", Reader(image_feeds()), activation_type=UNSIGNED, per_channel=True)
+    made = onnx.load(tmp_path / "q.onnx")
+    onnx.checker.check_model(made, full_check=True)
+    assert made.opset_import[0].version == 13
+    assert relative(results(tmp_path / "q.onnx", image_feeds(), "onnxruntime"), results(path, image_feeds())) < 0.1
+
+
 @pytest.mark.parametrize("case", list(CASES))
 @pytest.mark.parametrize("opset", [10, 17])
 def test_dynamic_models(tmp_path: Path, case: str, opset: int) -> None:
@@ -298,6 +307,23 @@ def test_prepared_models_compute_the_same(tmp_path: Path) -> None:
     assert np.allclose(results(tmp_path / "p.onnx", image_feeds()), results(path, image_feeds()), rtol=1e-4, atol=1e-4)
     with pytest.raises(InvalidArgument, match=r"expected input_model and output_model_path, one is missing"):
         quant_pre_process(path)
+
+
+def test_weights_of_constant_nodes_are_stored(tmp_path: Path) -> None:
+    """As PaddlePaddle's exporter writes them: they have ranges of their own values, and are stored in 8 bits."""
+    made = convolutions()
+    for tensor in list(made.graph.initializer):
+        made.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
+        made.graph.initializer.remove(tensor)
+    path = saved(made, tmp_path)
+    exact = results(path, image_feeds())
+    quantize_static(path, tmp_path / "q.onnx", Reader(image_feeds()), activation_type=UNSIGNED)
+    assert "w1_quantized" in stored(onnx.load(tmp_path / "q.onnx"))
+    assert relative(results(tmp_path / "q.onnx", image_feeds()), exact) < 0.1
+    calibrator = intarsia.quantization.create_calibrator(path)
+    calibrator.collect_data(Reader(image_feeds()))
+    low, high = calibrator.compute_data()["w1"].range_value
+    assert low < -1 < 1 < high
 
 
 def test_large_models_have_weights_beside_them(tmp_path: Path) -> None:

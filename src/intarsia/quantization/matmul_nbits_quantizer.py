@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ import onnx
 from intarsia.compat.declared_arguments import takes_as_method
 from intarsia.errors import InvalidArgument, NotImplemented
 from intarsia.quantization.calibration.observed_runs import ObservedModel
-from intarsia.quantization.description.model_files import load_model
+from intarsia.quantization.description.model_files import existing
+from intarsia.quantization.description.weights_in_file import load_left_weights, load_without_weights
 from intarsia.quantization.numerics.block_weights import Algorithm, BlockFormat, BlockWeights, nearest
 from intarsia.quantization.numerics.gptq import GptqSettings, InputMoments, gptq
 from intarsia.quantization.numerics.half_quadratic import half_quadratic
@@ -202,7 +204,7 @@ class MatMulNBitsQuantizer:
 
     @takes_as_method(NBitsArguments)
     def __init__(self, given: NBitsArguments) -> None:
-        made = given.model if isinstance(given.model, onnx.ModelProto) else load_model(given.model)
+        made = given.model if isinstance(given.model, onnx.ModelProto) else load_without_weights(existing(given.model))
         self.model = ONNXModel(made)
         self.model_path = None if isinstance(given.model, onnx.ModelProto) else os.fspath(given.model)
         self.bits, self.block_size, self.is_symmetric = given.bits, given.block_size, given.is_symmetric
@@ -230,9 +232,14 @@ class MatMulNBitsQuantizer:
             self._form(), self._compute(), config.quant_format is QuantFormat.QDQ, frozenset(config.op_types_to_quantize),
             frozenset(self.nodes_to_exclude), frozenset(self.nodes_to_include),
             bool(getattr(config, "channel_wised_quantize", False)), int(level or 0), config.quant_axes.get("Gather", 1),
-            self._formats(),
+            self._formats(), self._folder(),
         )  # fmt: skip
         quantize_weights(self.model.model, plan)
+        if self.model_path is not None:
+            load_left_weights(self.model.model, self._folder())
+
+    def _folder(self) -> str:
+        return str(Path(self.model_path).resolve().parent) if self.model_path is not None else ""
 
     def _formats(self) -> dict[str, BlockFormat]:
         form, found = self._form(), {}

@@ -23,6 +23,7 @@ from intarsia.quantization.calibration.tensor_ranges import (
 )
 from intarsia.quantization.description import model_files
 from intarsia.quantization.description.marking_rules import MARKING_RULES
+from intarsia.quantization.description.model_editor import store_constants
 from intarsia.quantization.description.opset_update import with_opset_for
 from intarsia.quantization.description.settings import OperatorArguments, QdqArguments, QuantizerSettings
 from intarsia.quantization.description.tensor_marks import logger
@@ -189,13 +190,20 @@ def calibrated_model(given: StaticArguments) -> tuple[onnx.ModelProto, Ranges]:
         if given.calibrate_method != CalibrationMethod.Distribution:
             raise InvalidArgument("Only Distribution calibration method is supported for float quantization.")
     options = given.extra_options or {}
-    model = model_files.with_shapes(model_files.load_model(given.model_input))
+    model = _loaded(given.model_input)
     _warn_unprepared(model)
     if options.get("SmoothQuant"):
         model = _smoothed(model, given, options)
     kinds, overrides = (given.weight_type, given.activation_type), options.get("TensorQuantOverrides")
-    model = with_opset_for(model, *kinds, overrides, options.get("BlockSize", 0))
+    by_channel = given.per_channel and given.quant_format is QuantFormat.QDQ
+    model = with_opset_for(model, *kinds, overrides, options.get("BlockSize", 0), by_channel)
     return model, _calibrated(model, given, _op_types(given), options)
+
+
+def _loaded(source: Source) -> onnx.ModelProto:
+    model = model_files.load_model(source)
+    store_constants(model)
+    return model_files.with_shapes(model)
 
 
 def _op_types(given: StaticArguments) -> list[str]:
@@ -309,7 +317,7 @@ def quantize_dynamic(given: DynamicArguments) -> None:
 def dynamic_model(given: DynamicArguments) -> onnx.ModelProto:
     """The quantised model in memory; what is given stays as it is."""
     options = {"MatMulConstBOnly": True, **(given.extra_options or {})}
-    model = model_files.with_shapes(model_files.load_model(given.model_input))
+    model = _loaded(given.model_input)
     _warn_unprepared(model)
     model = with_opset_for(model, given.weight_type)
     op_types, mode = given.op_types_to_quantize or [*DYNAMIC_RULES], QuantizationMode.IntegerOps
@@ -332,7 +340,7 @@ def quantize(model_input: Source, model_output: str | Path, quant_config: Any) -
         chosen = {entry.name: getattr(quant_config, entry.name) for entry in fields(quant_config)}
         call(model_input, model_output, **chosen)
     elif isinstance(quant_config, WeightOnlyQuantConfig):
-        quantizer = MatMulNBitsQuantizer(model_files.load_model(model_input), algo_config=quant_config)
+        quantizer = MatMulNBitsQuantizer(model_input, algo_config=quant_config)
         quantizer.process()
         quantizer.model.save_model_to_file(model_output, True)
     else:

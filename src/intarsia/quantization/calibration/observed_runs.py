@@ -13,6 +13,7 @@ import numpy as np
 
 from intarsia.ep.node_program import NodeProgram, Observer
 from intarsia.ep.provider import CompileContext
+from intarsia.graph.model import Graph
 from intarsia.model import load_and_optimize
 from intarsia.options.session_options import SessionOptions
 from intarsia.passes.level import GraphOptimizationLevel
@@ -45,6 +46,7 @@ class ObservedModel:
         self._source, self._providers = source, list(providers or [_CPU])
         self._session: InferenceSession | None = None
         self._nodewise: tuple[NodeProgram, FeedReader] | None = None
+        self._constants_due = True  # they are the same in every run, and observed in the first
         if self._providers == [_CPU] and (kernel_image.load() is not None or kernel_image.make()):
             self._nodewise = _node_by_node(source, self._options)
 
@@ -57,10 +59,17 @@ class ObservedModel:
         if self._nodewise is not None and set(feed) <= set(self._nodewise[0].inputs):
             program, reader = self._nodewise
             inputs = reader.read(feed)
+            self._observe_constants(program.graph, observe)
             self._observe(zip(program.inputs, inputs, strict=True), observe)
             program.observed(inputs, lambda name, value: self._observe([(name, value)], observe))
         else:
             self._tapped(feed, observe)
+
+    def _observe_constants(self, graph: Graph, observe: Observer) -> None:
+        if self._constants_due:
+            wanted = [name for name in graph.constants if name in self.names]
+            self._observe(((name, graph.constants[name].numpy()) for name in wanted), observe)
+            self._constants_due = False
 
     def _observe(self, values: Iterable[tuple[str, Any]], observe: Observer) -> None:
         for name, value in values:
@@ -71,6 +80,7 @@ class ObservedModel:
         if self._session is None:
             self._session = InferenceSession(self._source, self._options, providers=self._providers)
         session = self._session
+        self._observe_constants(session._engine.graph(), observe)
         self._observe(((name, np.asarray(value)) for name, value in feed.items()), observe)
         computed = [name for name in tappable(session._engine.graph()) if name in self.names]
         for start in range(0, len(computed), _TAPPED_AT_ONCE):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -195,6 +196,30 @@ def tensor_of(name: str, values: np.ndarray, kind: int, dims: Iterable[int] | No
     else:
         found.raw_data = np.ascontiguousarray(values).tobytes()
     return found
+
+
+def store_constants(model: onnx.ModelProto) -> None:
+    """Make stored tensors of Constant nodes that give weights (floats, more than one), in place: exporters write them so."""
+    graph, left = model.graph, []
+    for node in graph.node:
+        value = next((a.t for a in node.attribute if a.name == "value" and a.HasField("t")), None)
+        if (
+            node.op_type != "Constant"
+            or node.domain
+            or value is None
+            or value.data_type not in FLOAT_TYPES
+            or math.prod(value.dims) <= 1
+            or any(o.name == node.output[0] for o in graph.output)
+        ):
+            left.append(node)
+        else:
+            tensor = graph.initializer.add()
+            tensor.CopyFrom(value)
+            tensor.name = node.output[0]
+    if len(left) < len(graph.node):
+        nodes = [copied(node) for node in left]
+        graph.ClearField("node")
+        graph.node.extend(nodes)
 
 
 def numbers_of(name: str, values: np.ndarray, kind: int) -> onnx.TensorProto:

@@ -30,12 +30,22 @@ def load_model(source: str | os.PathLike[str] | onnx.ModelProto) -> onnx.ModelPr
         found = onnx.ModelProto()
         found.CopyFrom(source)
         return found
+    return onnx.load(os.fspath(existing(source)))
+
+
+def existing(source: str | os.PathLike[str]) -> Path:
+    """The path of a file that is there.
+
+    Raises:
+        NoSuchFile: there is no such file.
+        WrongType: no path.
+    """
     if not isinstance(source, (str, os.PathLike)):
         raise WrongType(f"a model: expected a path or an onnx.ModelProto, got {type(source).__name__}")
     path = Path(source)
     if not path.is_file():
         raise NoSuchFile(f"no file {str(path)!r}")
-    return onnx.load(os.fspath(path))
+    return path
 
 
 def with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -15,7 +15,7 @@ from intarsia.quantization.numerics.quant_types import FLOAT8, QuantType, type_n
 _WIDE = (TensorProto.UINT16, TensorProto.INT16)
 
 
-def opset_needed(present: int, kinds: set[int], block: int) -> tuple[int, str]:
+def opset_needed(present: int, kinds: set[int], block: int, channels: bool = False) -> tuple[int, str]:
     """The operator set that quantisation to these types needs, at least the present one, and why another."""
     if present < 21 and block > 0:
         return 21, "has no QuantizeLinear in blocks"
@@ -23,13 +23,16 @@ def opset_needed(present: int, kinds: set[int], block: int) -> tuple[int, str]:
         return 19, "has no QuantizeLinear of float 8"
     if present < 21 and kinds & set(_WIDE):
         return 21, "has no QuantizeLinear of 16 bits"
+    if present < 13 and channels:
+        return 13, "has no DequantizeLinear by channels"
     if present < 10:
         return 11, "has no quantisation"
     return present, ""
 
 
 def with_opset_for(
-    model: onnx.ModelProto, weights: Any, activations: Any = None, overrides: Mapping[str, Any] | None = None, block: int = 0
+    model: onnx.ModelProto, weights: Any, activations: Any = None, overrides: Mapping[str, Any] | None = None, block: int = 0,
+    channels: bool = False,
 ) -> onnx.ModelProto:
     """The model, converted where its operator set lacks what is asked for; the same object where it does not.
 
@@ -37,10 +40,11 @@ def with_opset_for(
         weights, activations: QuantType, or ONNX's number.
         overrides: TensorQuantOverrides, whose 16-bit types count.
         block: elements of a block of weights.
+        channels: whether weights in pairs have a scale for each channel.
     """
     kinds = {type_number(kind) for kind in (weights, activations) if kind is not None} | _overridden(overrides)
     present = opset_version(model)
-    target, why = opset_needed(present, kinds, block)
+    target, why = opset_needed(present, kinds, block, channels)
     if target == present:
         if present == 10:
             logger.warning("opset 10 is quantised as it is; from opset 11 on fewer operators find a dynamic range")

@@ -68,7 +68,11 @@ class BlockWeights:
 
     def packed_columns(self) -> np.ndarray:
         """uint8 [N, blocks, block * bits / 8], as MatMulNBits reads it."""
-        return packed_bits(np.ascontiguousarray(self.codes.transpose(2, 0, 1)), self.format.bits)
+        per = 8 // self.format.bits
+        found = self.codes[:, 0::per].copy()
+        for i in range(1, per):
+            found |= self.codes[:, i::per] << np.uint8(i * self.format.bits)
+        return np.ascontiguousarray(found.transpose(2, 0, 1))
 
     def packed_points(self) -> np.ndarray | None:
         """uint8 [N, ceil(blocks * bits / 8)]; floats as they are, [N, blocks]; None for symmetric blocks."""
@@ -102,6 +106,8 @@ def in_blocks(weights: np.ndarray, form: BlockFormat) -> np.ndarray:
     """float32 [blocks, block, N] of a matrix [K, N], 0 behind its rows."""
     rows, columns = weights.shape
     count = form.blocks_of(rows)
+    if rows == count * form.block and weights.dtype == np.float32:
+        return weights.reshape(count, form.block, columns)
     found = np.zeros((count * form.block, columns), np.float32)
     found[:rows] = weights
     return found.reshape(count, form.block, columns)

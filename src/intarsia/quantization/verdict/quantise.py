@@ -19,6 +19,7 @@ from intarsia.quantization.calibration.observed_runs import ObservedModel
 from intarsia.quantization.description import model_files
 from intarsia.quantization.description.gemm_rewrite import gemm_as_matmul
 from intarsia.quantization.description.marking_rules import MARKING_RULES
+from intarsia.quantization.description.model_editor import store_constants
 from intarsia.quantization.description.tensor_marks import logger
 from intarsia.quantization.numerics.block_weights import BITS, BlockFormat, nearest
 from intarsia.quantization.numerics.half_quadratic import half_quadratic
@@ -131,6 +132,7 @@ class _Quantisation:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.floats = model_files.load_model(request.model)
+        store_constants(self.floats)
         name_nodes(self.floats)
         self.layers = layers_of(self.floats, self._op_types())
         self._of = {layer.name: layer for layer in self.layers}

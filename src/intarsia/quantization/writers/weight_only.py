@@ -15,6 +15,7 @@ from intarsia.errors import InvalidArgument
 from intarsia.quantization.description.model_editor import attributes_of, copied, keep_initializers
 from intarsia.quantization.description.node_order import names_read, subgraphs
 from intarsia.quantization.description.tensor_marks import logger
+from intarsia.quantization.description.weights_in_file import stored_array
 from intarsia.quantization.numerics.block_weights import BlockFormat, BlockWeights, nearest, packed_bits
 from intarsia.quantization.writers.qdq import MICROSOFT, set_import
 
@@ -36,6 +37,7 @@ class WeightOnlyPlan:
         accuracy_level: of MatMulNBits.
         table_axis: the axis of blocks of a Gather's table.
         formats: node -> another format than `form`.
+        folder: of the model's file, where weights that were not read lie.
     """
 
     form: BlockFormat
@@ -48,6 +50,7 @@ class WeightOnlyPlan:
     accuracy_level: int = 0
     table_axis: int = 1
     formats: dict[str, BlockFormat] = field(default_factory=dict)
+    folder: str = ""
 
     def wants(self, node: onnx.NodeProto) -> bool:
         """Whether a node's weights are to be quantised."""
@@ -122,7 +125,7 @@ def _matmul(plan: WeightOnlyPlan, node: onnx.NodeProto, path: Sequence[onnx.Grap
     if len(shape) < 2 or any(size != 1 for size in shape[:-2]) or 0 in shape:
         logger.info("%s: its weights of shape %s are no matrix, and stay as they are", node.name, shape)
         return None
-    weights = np.asarray(numpy_helper.to_array(tensor))
+    weights = stored_array(tensor, plan.folder)
     if tensor.data_type == TensorProto.BFLOAT16:
         weights = weights.astype(np.float32)
     weights = weights.reshape(shape[-2:])
@@ -263,7 +266,7 @@ def _gather(plan: WeightOnlyPlan, node: onnx.NodeProto, path: Sequence[onnx.Grap
         logger.info("%s: its table is computed, or not wanted in 4 or 8 bits by QOperator; it stays as it is", node.name)
         return None
     tensor, graph = found
-    values = np.asarray(numpy_helper.to_array(tensor)).astype(np.float32)
+    values = stored_array(tensor, plan.folder).astype(np.float32)
     if form.block < 16 or form.block & (form.block - 1):
         raise InvalidArgument(
             f"Invalid block size for Gather node {node.name!r}: expected a power of two from 16 on, got {form.block}"
