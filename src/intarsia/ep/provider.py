@@ -20,7 +20,7 @@ from intarsia.ep.capability import ComputeCapability, Kernel, KernelEntry, Kerne
 from intarsia.ep.device import HOST, Allocator, DataTransfer, Device, DeviceTensor, HostAllocator
 from intarsia.ep.hardware import EpDevice, EpMemory, HardwareDevice
 from intarsia.ep.program import BoundCall, NodeReport, Program, RunContext
-from intarsia.errors import EPFail
+from intarsia.errors import EPFail, UnknownOption
 from intarsia.graph.model import Graph, Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.run_status import CURRENT_RUN
@@ -334,6 +334,14 @@ class ExecutionProvider:
         """
         mine = self.compatibility_info()
         return ("", True) if info == mine else (f"it needs {info}; this is {mine}", False)
+
+    def set_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Take options of `set_ep_dynamic_options` that Intarsia does not know, between runs.
+
+        Raises:
+            UnknownOption: the provider has none, which is the default.
+        """
+        raise UnknownOption(f"{self.name} has no options that change between runs, and none named {', '.join(options)}")
 
     def release_graphs(self) -> None:
         """Drop what was recorded of runs to be replayed (graphs of launches); nothing by default."""

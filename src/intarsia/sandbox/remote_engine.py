@@ -256,7 +256,9 @@ class RemoteEngine:
             "session without that entry, of a model that you trust, to look inside"
         )
 
-    graph = whole_model = compile_context = inspection = reports = set_efficient = release_graphs = _refuse
+    graph = whole_model = compile_context = inspection = reports = set_efficient = set_dynamic_options = release_graphs = (
+        _refuse
+    )
 
     def wait_until_compiled(self, timeout: float | None) -> None:
         """The process's session is compiled."""

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from intarsia.ep.provider import ExecutionProvider
 from intarsia.graph.model import SparseTensorType
 from intarsia.log import session_logger
 from intarsia.machine import fork_safety
@@ -234,6 +235,14 @@ class LocalEngine:
     def option_texts(self) -> dict[str, dict[str, str]]:
         """By provider: every option with its effective value as text."""
         return {p.name: option_texts(p.options) for p in self.built.maker.providers}
+
+    def set_dynamic_options(self, options: Mapping[str, str]) -> bool:
+        """Hand options to the providers that have such; whether there is one."""
+        default = ExecutionProvider.set_dynamic_options
+        found = [p for p in self.built.maker.providers if options and type(p).set_dynamic_options is not default]
+        for provider in found:
+            provider.set_dynamic_options(options)
+        return bool(found)
 
     def release_graphs(self) -> None:
         """Let providers drop the graphs that launches have become."""

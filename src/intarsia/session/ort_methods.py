@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from intarsia.errors import NotImplemented
-from intarsia.options.config_keys import EFFICIENT, WORKLOAD, check_dynamic_option
+from intarsia.options.config_keys import DYNAMIC_KEYS, EFFICIENT, WORKLOAD, check_dynamic_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -214,14 +214,19 @@ class OrtMethods:
         """Change a provider's behaviour between runs; like `set_providers` not while the session runs.
 
         "ep.dynamic.workload_type" = "Efficient": runs take one thread, and nothing spins, so that others have the machine;
-        "Default": as the session's options say. Other options of onnxruntime are accepted and have no effect.
+        "Default": as the session's options say. Other options of onnxruntime are accepted and have no effect. Any others are
+        for the session's plugins (vendors' libraries), which take them or say why not.
 
         Raises:
             UnknownOption, InvalidArgument: another option or value.
             NotImplemented: the session's model is in a process apart.
         """
-        for key, value in options.items():
-            check_dynamic_option(key, value)
+        foreign = {key: value for key, value in options.items() if key not in DYNAMIC_KEYS}
+        for key in options.keys() & DYNAMIC_KEYS.keys():
+            check_dynamic_option(key, options[key])
+        if foreign and not self._engine.set_dynamic_options(foreign):
+            for key, value in foreign.items():
+                check_dynamic_option(key, value)
         self._engine.set_efficient(options[WORKLOAD] == EFFICIENT if WORKLOAD in options else None)
 
     def release_captured_graph(self, graph_annotation_id: int = 0) -> None:

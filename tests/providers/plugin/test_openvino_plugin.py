@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import subprocess
 import sys
 import threading
@@ -129,6 +130,23 @@ def test_options_that_do_not_exist() -> None:
         ort.InferenceSession(b"", providers=[(provider, {"intarsia.vendor": "0x8086"})])
     with pytest.raises(ort.InvalidArgument, match="expected whole numbers, got 'Intel'"):
         ort.InferenceSession(b"", providers=[(provider, {"intarsia.vendor_id": "Intel"})])
+
+
+def test_dynamic_options_are_the_plugins(session: ort.InferenceSession, digits: bytes) -> None:
+    """Keys that Intarsia does not know go to a plugin, which takes them or not; without one they are errors."""
+    session.set_ep_dynamic_options({"kvcache_rewind": "0"})
+    session.set_ep_dynamic_options({"ep.dynamic.workload_type": "Default"})
+    with pytest.raises(ort.UnknownOption, match="no dynamic option 'kvcache_rewind'"):
+        ort.InferenceSession(digits).set_ep_dynamic_options({"kvcache_rewind": "0"})
+
+
+def test_profiles_have_the_parts(digits: bytes, tmp_path: Path) -> None:
+    options = ort.SessionOptions()
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
+    made = ort.InferenceSession(digits, options, providers=[openvino_provider(), CPU])
+    made.run(None, {"x": pictures()})
+    events = json.loads(Path(made.end_profiling()).read_text(encoding="utf-8"))
+    assert any(event["args"].get("op_name", "").startswith("OpenVINOExecutionProvider_") for event in events)
 
 
 def test_nothing_is_left_behind(digits: bytes) -> None:

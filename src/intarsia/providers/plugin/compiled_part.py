@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from intarsia.ep.device import DeviceTensor
 from intarsia.ep.program import FeedCall, NodeReport, Program, RunContext
+from intarsia.ep.provider import StepObserver
 from intarsia.errors import EPFail
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
@@ -173,8 +176,11 @@ class CompiledPart(Program):
     `kernel`: what its nodes are reported to run by.
     """
 
-    def __init__(self, ep: PluginEp, part: FusedPart, info: ComputeInfo, memory: PluginMemory | None = None) -> None:
-        self._memory = memory
+    def __init__(
+        self, ep: PluginEp, part: FusedPart, info: ComputeInfo, *, memory: PluginMemory | None = None,
+        on_step: StepObserver | None = None,
+    ) -> None:  # fmt: skip
+        self._memory, self._on_step = memory, on_step
         self.inputs, self.outputs = tuple(part.graph.input_names()), tuple(part.graph.output_names())
         self._ep, self._part, self._info = ep, part, info
         self._idle: list[_Call] = []
@@ -214,11 +220,12 @@ class CompiledPart(Program):
         return call
 
     def _compute(self, context: KernelContext) -> None:
-        if self._lock is None:
+        start = time.perf_counter_ns() if self._on_step is not None else 0
+        with self._lock or nullcontext():
             self._info.compute(context)
-            return
-        with self._lock:
-            self._info.compute(context)
+        if self._on_step is not None:
+            names = [node.name or node.outputs[0] for node in self._part.graph.nodes]
+            self._on_step(self._part.name, names, start, time.perf_counter_ns())
 
     def nodes(self) -> list[NodeReport]:
         name = f"{self._ep.name} {self._ep.version}".strip()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from intarsia.ep.device import DeviceTensor
-from intarsia.ep.program import NodeReport, Program, RunContext
+from intarsia.ep.program import NodeReport, Program, ProgramMemory, RunContext
+from intarsia.ep.provider import StepObserver
 from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value
@@ -84,7 +86,11 @@ class KernelProgram(Program):
         EPFail: a node has no kernel, or the plugin cannot make it.
     """
 
-    def __init__(self, ep: PluginEp, registry: KernelRegistry, graph: Graph, memory: PluginMemory | None) -> None:
+    def __init__(
+        self, ep: PluginEp, registry: KernelRegistry, graph: Graph, memory: PluginMemory | None,
+        on_step: StepObserver | None = None,
+    ) -> None:  # fmt: skip
+        self._on_step = on_step
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
         self._ep, self._graph, self._memory = ep, graph, memory
         self._lock = None if ep.concurrent else threading.RLock()
@@ -149,11 +155,15 @@ class KernelProgram(Program):
         for i, name in enumerate(step.inputs):
             if name:
                 context.set_input(i, values.at(name, on_host=step.host_inputs[i]))
+        start = time.perf_counter_ns()
         try:
             step.kernel.compute(context)
         except IntarsiaError as error:
             node = step.view.node
             raise type(error)(f"{error} (node {node.name or node.outputs[0]!r}, {node.qualified_op})") from error
+        if self._on_step is not None:
+            node = step.view.node
+            self._on_step(node.op_type, [node.name or step.outputs[0]], start, time.perf_counter_ns())
         for name, value in zip(step.outputs, context.outputs, strict=True):
             if name and value is not None:
                 values.put(name, value)
@@ -171,6 +181,9 @@ class KernelProgram(Program):
             NodeReport(next((n for n in step.outputs if n), ""), "compiled", f"{name}: kernel of {step.view.node.qualified_op}")
             for step in self._steps
         ]
+
+    def memory(self) -> ProgramMemory:
+        return ProgramMemory(0, 0, self._constants.nbytes_on_device())
 
     def describe(self, stage: str = "program") -> str:
         return str(self._graph) if stage == "program" else ""
@@ -208,6 +221,10 @@ class _Constants:
 
     def __contains__(self, name: str) -> bool:
         return name in self._graph.constants
+
+    def nbytes_on_device(self) -> int:
+        """Bytes of those that were copied to the device."""
+        return sum(int(value.fields.nbytes) for (_, on_host), value in self._values.items() if not on_host)
 
     def value(self, name: str, *, on_host: bool) -> OrtValue:
         """A constant there; copied when it is first asked for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
@@ -144,16 +145,26 @@ class PluginExecutionProvider(ExecutionProvider):
         registry = self.ep.registry
         with self._lock:
             if registry is not None and (claim is None or not claim.fused):
-                return KernelProgram(self.ep, registry, graph, self._memory)
+                return KernelProgram(self.ep, registry, graph, self._memory, context.on_step)
             self._parts += 1
             part = FusedPart(graph, f"{self.name}_{self._parts}", claim is None or claim.drops_constants)
-            return CompiledPart(self.ep, part, compile_part(self.ep, part), self._memory)
+            return CompiledPart(self.ep, part, compile_part(self.ep, part), memory=self._memory, on_step=context.on_step)
 
     @cached_property
     def _computes_float16(self) -> bool:
         """Whether a sum of two numbers of float16 comes out right: some plugins take such nodes and fail in a run."""
         registry = self.ep.registry
         return registry is not None and adds_float16(self.ep, registry, self._memory)
+
+    def set_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Hand options between runs to the plugin.
+
+        Raises:
+            EPFail: it has none, or does not take these; of the kind that it says.
+        """
+        keys, values = ([text.encode() for text in texts] for texts in (options, options.values()))
+        arrays = [(ctypes.c_char_p * len(texts))(*texts) for texts in (keys, values)]
+        self.ep.members.call("SetDynamicOptions", *map(ctypes.addressof, arrays), len(options))
 
     # its memory
 
