@@ -46,6 +46,10 @@ class TestRequests:
         with pytest.raises(UnknownOption, match="models cannot be converted to 'coreal'"):
             convert(model, ConversionRequest("coreal"))
 
+    def test_a_form_without_a_writer(self, model: Path) -> None:
+        with pytest.raises(UnknownOption, match=r"converted to 'armnn': .*serializer.*ACLExecutionProvider.*--to openvino"):
+            convert(model, ConversionRequest("armnn"))
+
     def test_no_such_option(self, model: Path) -> None:
         pytest.importorskip("openvino", reason="needs openvino (extra: openvino)")
         with pytest.raises(UnknownOption, match=r"openvino has no option 'hlaf'.*half"):

@@ -567,7 +567,8 @@ def run_command(arguments: Sequence[str] | None) -> int:
     except Exception as error:
         if not _is_usage_error(error):
             raise
-        return _fail(error, error.format_message(), MISUSED, as_json)  # type: ignore[attr-defined] # as asked above
+        message: Callable[[], str] = getattr(error, "format_message", error.__str__)
+        return _fail(error, message(), MISUSED, as_json)
     return int(result or 0)
 
 

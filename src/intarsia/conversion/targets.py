@@ -14,6 +14,12 @@ TARGETS: dict[str, str] = {
     "tensorrt": "intarsia.providers.tensorrt.conversion:TensorrtTarget",
 }
 """`--to` -> "module:class"."""
+WITHOUT_WRITER: dict[str, str] = {
+    "armnn": "the .armnn files of Arm NN are written by its serializer alone, a C++ library that PyArmNN does not have. "
+    "ACLExecutionProvider runs the Arm Compute Library's kernels without a file, and --to openvino writes what OpenVINO for "
+    "ARM64 runs by the same kernels",
+}
+"""Forms that are asked for and that nothing can write: why, and what to do instead."""
 
 
 def load_target(name: str) -> type[ConversionTarget]:
@@ -23,6 +29,8 @@ def load_target(name: str) -> type[ConversionTarget]:
         UnknownOption: there is no such target.
         EPFail: its packages are not installed; says what to install.
     """
+    if name in WITHOUT_WRITER:
+        raise UnknownOption(f"--to: models cannot be converted to {name!r}: {WITHOUT_WRITER[name]}")
     if name not in TARGETS:
         raise UnknownOption(f"--to: models cannot be converted to {name!r}; {nearest(name, TARGETS)}")
     module, _, attribute = TARGETS[name].partition(":")

@@ -17,9 +17,9 @@ from intarsia.providers.coreml import converter
 from intarsia.providers.coreml.engine import Features, Loaded, LoadSettings
 
 try:
-    from mil_kernels import KERNELS
+    from mil_kernels import KERNELS, MilList
 except ImportError:  # where the folder is not on the path
-    from .mil_kernels import KERNELS  # type: ignore[no-redef]
+    from .mil_kernels import KERNELS, MilList  # type: ignore[no-redef]
 
 
 class MilFunction:
@@ -46,16 +46,36 @@ class MilFunction:
             self._check(name, array)
             values[name] = array
         with converter.quiet():
-            for op in self.function.operations:
-                if op.op_type == "const":
-                    values[op.outputs[0].name] = op.outputs[0].val
-                    continue
-                results = self._computed(op, values)
-                for variable, result in zip(op.outputs, results, strict=True):
-                    self._check_variable(op, variable, result)
-                    values[variable.name] = result
+            self._execute(self.function, values)
         found = {variable.name: np.asarray(values[variable.name]) for variable in self.function.outputs}
         return {name: found[name] for name in self.output_names}
+
+    def _execute(self, block: Any, values: dict[str, Any]) -> None:
+        """Compute a block's variables; it sees those around it."""
+        for op in block.operations:
+            if op.op_type == "const":
+                values[op.outputs[0].name] = op.outputs[0].val
+                continue
+            results = self._looped(op, values) if op.op_type == "while_loop" else self._computed(op, values)
+            for variable, result in zip(op.outputs, results, strict=True):
+                if not isinstance(result, MilList):
+                    self._check_variable(op, variable, result)
+                values[variable.name] = result
+
+    def _looped(self, op: Any, values: dict[str, Any]) -> list[Any]:
+        """As documented: while the first block says so, the second one makes the next loop variables of them."""
+        condition, body = op.blocks
+        self.ran.append(op.op_type)
+        held = [values.get(v.name, v.val) for v in op.loop_vars]
+        while True:
+            results = []
+            for block in (condition, body):
+                inner = {**values, **{v.name: x for v, x in zip(block.inputs, held, strict=True)}}
+                self._execute(block, inner)
+                results = [inner.get(v.name, v.val) for v in block.outputs]
+                if block is condition and not results[0]:
+                    return held
+            held = results
 
     def _check(self, name: str, array: np.ndarray) -> None:
         """As Core ML refuses arrays of another type or shape."""
@@ -92,12 +112,16 @@ class MilFunction:
             result = kernel(**given)
         else:
             result = _inferred(op.op_type, given, self.function.opset_version)
-        results = list(result) if isinstance(result, (list, tuple)) else [result]
+        several = isinstance(result, (list, tuple)) and not isinstance(result, MilList)
+        results = list(result) if several else [result]
         return [_typed(r, v) for r, v in zip(results, op.outputs, strict=True)]
 
 
-def _typed(result: Any, variable: Any) -> np.ndarray:
+def _typed(result: Any, variable: Any) -> Any:
     from coremltools.converters.mil.mil import types
+
+    if isinstance(result, MilList):
+        return result
 
     dtype = {types.fp32: np.float32, types.fp16: np.float16, types.int32: np.int32, types.bool: np.bool_}[variable.dtype]
     found = np.asarray(result)

@@ -50,9 +50,7 @@ def conv(x, weight, bias=None, strides=None, dilations=None, groups=1, pad_type=
     return y if bias is None else y + bias.reshape(-1, *[1] * count)
 
 
-def conv_transpose(
-    x, weight, bias=None, pad=None, output_shape=None, pad_type="valid", strides=None, dilations=None, groups=1
-):
+def conv_transpose(x, weight, bias=None, pad=None, output_shape=None, pad_type="valid", strides=None, dilations=None, groups=1):
     assert output_shape is None and pad_type == "valid"
     count, groups = x.ndim - 2, int(groups)
     strides = [1] * count if strides is None else [int(s) for s in strides]
@@ -82,9 +80,7 @@ def max_pool(x, kernel_sizes, pad_type, strides=None, pad=None, ceil_mode=False)
     return windows(x, kernel_sizes, ones if strides is None else strides, _pads(pad_type, pad, count), -np.inf, ones).max(-1)
 
 
-def avg_pool(
-    x, kernel_sizes, pad_type, strides=None, pad=None, ceil_mode=False, exclude_padding_from_average=False
-):
+def avg_pool(x, kernel_sizes, pad_type, strides=None, pad=None, ceil_mode=False, exclude_padding_from_average=False):
     assert not ceil_mode
     count = x.ndim - 2
     ones, pads = [1] * count, _pads(pad_type, pad, count)
@@ -343,6 +339,26 @@ def pad(x, pad, mode="constant", constant_val=0.0):
     return np.pad(x, [(0, 0)] * (x.ndim - len(pads)) + pads, constant_values=constant_val)
 
 
+class MilList(tuple):  # type: ignore[type-arg] # of arrays, or None where nothing was written yet
+    """A list of tensors of one shape; operations give new ones."""
+
+    __slots__ = ()
+
+
+def make_list(init_length, dynamic_length, elem_shape, dtype):
+    return MilList([None] * int(init_length))
+
+
+def list_write(ls, index, value):
+    assert 0 <= index < len(ls), (index, len(ls))
+    return MilList([*ls[: int(index)], value, *ls[int(index) + 1 :]])
+
+
+def list_gather(ls, indices):
+    assert all(0 <= i < len(ls) and ls[i] is not None for i in indices)
+    return np.stack([ls[i] for i in indices])
+
+
 KERNELS: Mapping[str, Callable[..., Any]] = {
     "conv": conv, "conv_transpose": conv_transpose, "max_pool": max_pool, "avg_pool": avg_pool, "batch_norm": batch_norm,
     "gather_nd": gather_nd, "scatter_nd": scatter_nd, "scatter_along_axis": scatter_along_axis, "gather": gather,
@@ -350,7 +366,9 @@ KERNELS: Mapping[str, Callable[..., Any]] = {
     "upsample_nearest_neighbor": upsample_nearest_neighbor, "upsample_bilinear": upsample_bilinear, "resample": resample,
     "select": select, "matmul": matmul, "linear": linear, "cast": cast, "floor_div": floor_div, "mod": mod,
     "transpose": transpose, "reshape": reshape, "concat": concat, "expand_dims": expand_dims, "squeeze": squeeze,
+    "make_list": make_list, "list_write": list_write, "list_gather": list_gather,
     "stack": stack, "tile": tile, "softmax": softmax, "pad": pad,
+    "silu": _unary(lambda x: x / (1 + np.exp(-x))),
     "identity": _unary(np.array), "relu": _unary(lambda x: np.maximum(x, x.dtype.type(0))),
     "add": _binary(np.add), "sub": _binary(np.subtract), "mul": _binary(np.multiply), "real_div": _binary(np.true_divide),
     "maximum": _binary(np.maximum), "minimum": _binary(np.minimum), "equal": _binary(np.equal),

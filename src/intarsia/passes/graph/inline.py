@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from intarsia.graph.constant_nodes import constant_of_node
@@ -15,14 +15,17 @@ from intarsia.passes.rewriter import Patch
 from intarsia.passes.rule import Match, Rule, RuleSet, op
 
 
-def inline_functions(graph: Graph, registry: Registry) -> Graph:
+def inline_functions(graph: Graph, registry: Registry, without: Callable[[Node], bool] | None = None) -> Graph:
     """A graph without calls of model-local functions, nor of operators that only ONNX's function body defines.
 
     Functions must not call one another in a circle (`graph.verify` tells).
+
+    Args:
+        without: which of ONNX's nodes are written out although they have a definition, where ONNX has a body for them.
     """
     count = itertools.count()
     while True:
-        inliner = _Inliner(graph, registry, count)
+        inliner = _Inliner(graph, registry, count, without or (lambda node: False))
         if not any(inliner.expands(node) for node in _all_nodes(graph)):
             break
         graph = graph.clone()
@@ -43,8 +46,8 @@ def _all_nodes(graph: Graph) -> Any:
 
 
 class _Inliner:
-    def __init__(self, graph: Graph, registry: Registry, count: Iterator[int]) -> None:
-        self.graph, self.registry, self.count = graph, registry, count
+    def __init__(self, graph: Graph, registry: Registry, count: Iterator[int], without: Callable[[Node], bool]) -> None:
+        self.graph, self.registry, self.count, self.without = graph, registry, count, without
         self.expanded = False
         self.types: Mapping[str, Any] | None = None
         self.taken: set[str] = set()  # all names of the graph and its subgraphs, once a call is written out
@@ -57,11 +60,11 @@ class _Inliner:
         return node.version or self.graph.opset_imports.get(node.domain, 0 if node.domain else 1)
 
     def _has_body(self, node: Node) -> bool:
-        """Whether no definition is registered for a standard operator that ONNX defines as a function."""
+        """Whether a standard operator without a definition, or that `without` names, is one that ONNX defines as a function."""
         version = self._version(node)
-        if node.domain not in ("", "ai.onnx.ml", "ai.onnx.preview") or self.registry.find(
-            node.domain, node.op_type, version or 10_000
-        ):
+        if node.domain not in ("", "ai.onnx.ml", "ai.onnx.preview"):
+            return False
+        if self.registry.find(node.domain, node.op_type, version or 10_000) and not self.without(node):
             return False
         key = (node.domain, node.op_type, version)
         if key not in self.schemas:

@@ -26,6 +26,7 @@ from intarsia.providers.coreml.operators import HANDLERS
 from intarsia.providers.coreml.rules import RULES
 from intarsia.providers.vendor import legalization_rules
 from intarsia.providers.vendor.half_precision import HalfPrecision
+from intarsia.providers.vendor.legalize import with_bodies
 from intarsia.providers.vendor.qoperator_rules import is_qoperator
 from intarsia.providers.vendor.shape_profile import ShapeProfile, Sizes, bind, input_shapes, is_open
 from intarsia.providers.vendor.translator import Facts, Translator, Untranslatable
@@ -138,6 +139,7 @@ class CoreMLTranslator(Translator):
 
     def legalized(self, graph: Graph) -> Graph:
         """What follows from known sizes is folded first: decompositions of attention compute with them."""
+        graph = with_bodies(graph, HANDLERS, self.legalizations)
         shapes = [[d for d in shape or () if isinstance(d, int)] for shape in input_shapes(graph)]
         return super().legalized(graph if is_open(graph) else bind(graph, shapes))
 
@@ -283,5 +285,3 @@ def _agree(mil: Sequence[Any], onnx: Sequence[Dim]) -> bool:
 def _short(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"
-
-

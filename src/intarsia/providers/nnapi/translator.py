@@ -20,6 +20,7 @@ from intarsia.providers.nnapi.quantization import operand_scales
 from intarsia.providers.nnapi.writer import Target, Writer
 from intarsia.providers.vendor import legalization_rules
 from intarsia.providers.vendor.half_precision import HalfPrecision
+from intarsia.providers.vendor.legalize import with_bodies
 from intarsia.providers.vendor.narrow_integers import INDEX_INPUTS
 from intarsia.providers.vendor.qoperator_rules import is_qoperator
 from intarsia.providers.vendor.translator import Facts, Translator, Untranslatable
@@ -96,6 +97,9 @@ class NnapiTranslator(Translator):
                 graph = optimize(expanded(graph, fused)[0], GraphOptimizationLevel.ORT_ENABLE_BASIC).graph
             except ValueError as error:
                 raise Untranslatable(f"{fused[0].op_type} of these sizes cannot be written out: {error}", "shape") from error
+        written = with_bodies(graph, LOWERINGS, self.legalizations)
+        if written is not graph:
+            graph = optimize(written, GraphOptimizationLevel.ORT_ENABLE_BASIC).graph
         return super().legalized(graph)
 
     def translate(self, graph: Graph) -> NnapiModel:

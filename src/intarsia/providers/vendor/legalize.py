@@ -7,18 +7,20 @@ wants; `legalization_rules` has those that several vendors share.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from intarsia.errors import InvalidGraph
 from intarsia.graph.model import Graph
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops import registry
 from intarsia.ops.framework.infer import infer
+from intarsia.passes.graph.inline import inline_functions
 from intarsia.passes.optimizer import LogEntry
 from intarsia.passes.rewriter import Rewriter
 from intarsia.passes.rule import Rule, RuleSet
 
 _MOST_SCANS = 12
+_FOLDED = ("Range",)  # of known sizes it is a constant; ONNX's function of it is a loop
 
 
 @dataclass(frozen=True)
@@ -54,3 +56,18 @@ def legalize(graph: Graph, rule_sets: Sequence[RuleSet]) -> LegalizedPart:
     log = tuple(LogEntry(rule, len(where), tuple(where)) for rule, where in rewriter.log.items())
     found = rewriter.finish()
     return LegalizedPart(infer(found, operators, strict=False).graph if log else found, log)
+
+
+def with_bodies(graph: Graph, known: Collection[str], rule_sets: Sequence[RuleSet]) -> Graph:
+    """A graph in which operators that a vendor has not (`known`), and no rule is for, are what ONNX defines them by.
+
+    Such as attention with caches of keys and values, windows or soft caps, losses, and convolutions with a state.
+
+    Raises:
+        InvalidGraph: sizes do not fit each other.
+    """
+    names = {*known, *_FOLDED, *(root for rules in rule_sets for rule in rules for root in rule.roots)}
+    if all(node.op_type in names for node in graph.nodes):
+        return graph
+    written = inline_functions(graph, registry(), lambda node: node.op_type not in names)
+    return graph if written is graph else infer(written, registry(), strict=False).graph

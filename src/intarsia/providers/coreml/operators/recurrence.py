@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: Core ML's lstm where it computes the same, else the steps written one after the other."""
+"""LSTM, GRU and RNN: Core ML's lstm where it computes the same, else the steps, written one after the other or as a loop."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from intarsia.lazy_dataclass import dataclass
-from intarsia.providers.coreml.node_builder import CARRIERS, FLOATS, Handler, NodeBuilder, Var, shape_of
+from intarsia.providers.coreml.node_builder import CARRIERS, FLOATS, MIL_NAMES, Handler, NodeBuilder, Var, shape_of
 
 MOST_STEPS = 64
-"""Longer sequences are not written out step by step: the program would be as long."""
+"""Longer sequences are a loop of the program: written out step by step it would be as long."""
 
 Activation = Callable[[NodeBuilder, Var], Var]
 
@@ -140,13 +140,10 @@ Step = Callable[[Var, Sequence[Var]], Sequence[Var]]
 """Products of the step's input ([batch, gates * hidden]) and the states so far -> the new states, the output first."""
 
 
-def _unrolled(b: NodeBuilder, gates: int, states: Sequence[int], make: Callable[[NodeBuilder, Direction], Step]) -> list[Var]:
-    """All directions, written out; `states` are the indices of the inputs with initial states."""
+def _recurrence(b: NodeBuilder, gates: int, states: Sequence[int], make: Callable[[NodeBuilder, Direction], Step]) -> list[Var]:
+    """All directions, written out or as loops; `states` are the indices of the inputs with initial states."""
     mb, hidden = b.mb, int(b.attribute("hidden_size") or b.shape(2)[-1])
     x = _input(b)
-    steps, batch, _ = shape_of(x)
-    if steps > MOST_STEPS:
-        raise b.refuse(f"Core ML has no such recurrence, and {steps} steps are too many to write out (most: {MOST_STEPS})")
     outputs, finals = [], []
     for direction in _directions(b):
         i = direction.index
@@ -155,16 +152,47 @@ def _unrolled(b: NodeBuilder, gates: int, states: Sequence[int], make: Callable[
             bias = _rows(b, 3, i)
             first = bias[: gates * hidden] if isinstance(bias, np.ndarray) else _part(b, bias, 0, gates * hidden)
             products = mb.add(x=products, y=first)
-        step = make(b, direction)
-        held: Sequence[Var] = [_state(b, index, i, hidden) for index in states]
-        rows = []
-        for t in range(steps)[::-1] if direction.reverse else range(steps):
-            row = mb.slice_by_index(x=products, begin=[t, 0, 0], end=[t + 1, batch, gates * hidden])
-            held = step(b.reshape(row, (batch, gates * hidden)), held)
-            rows.append(held[0])
-        outputs.append(mb.stack(values=rows[::-1] if direction.reverse else rows, axis=0))
-        finals.append(held)
+        held = [_state(b, index, i, hidden) for index in states]
+        run = _looped if shape_of(x)[0] > MOST_STEPS else _unrolled
+        y, last = run(b, products, direction, held, make(b, direction))
+        outputs.append(y)
+        finals.append(last)
     return _results(b, outputs, [[held[k] for held in finals] for k in range(len(states))])
+
+
+Run = tuple[Var, Sequence[Var]]
+"""What a direction gives: its output at each step ([steps, batch, hidden]), and the last states."""
+
+
+def _unrolled(b: NodeBuilder, products: Var, direction: Direction, held: Sequence[Var], step: Step) -> Run:
+    """Step after step."""
+    steps, batch, width = shape_of(products)
+    rows = []
+    for t in range(steps)[::-1] if direction.reverse else range(steps):
+        row = b.mb.slice_by_index(x=products, begin=[t, 0, 0], end=[t + 1, batch, width])
+        held = step(b.reshape(row, (batch, width)), held)
+        rows.append(held[0])
+    return b.mb.stack(values=rows[::-1] if direction.reverse else rows, axis=0), held
+
+
+def _looped(b: NodeBuilder, products: Var, direction: Direction, held: Sequence[Var], step: Step) -> Run:
+    """A loop that carries the step's number, a list of the outputs so far, and the states."""
+    mb, carrier = b.mb, CARRIERS[b.dtype()]
+    steps, batch, width = shape_of(products)
+    hidden = shape_of(held[0])[-1]
+    rows = mb.make_list(init_length=steps, dynamic_length=False, elem_shape=(batch, hidden), dtype=MIL_NAMES[carrier])
+
+    def body(t: Var, rows: Var, *held: Var) -> list[Var]:
+        at = mb.sub(x=np.int32(steps - 1), y=t) if direction.reverse else t
+        row = mb.gather(x=products, indices=mb.expand_dims(x=at, axes=[0]), axis=0)
+        found = step(b.reshape(row, (batch, width)), held)
+        return [mb.add(x=t, y=np.int32(1)), mb.list_write(ls=rows, index=at, value=found[0]), *found]
+
+    started = [mb.const(val=state) if isinstance(state, np.ndarray) else state for state in held]
+    loop_vars = (mb.const(val=np.int32(0)), rows, *started)
+    found = mb.while_loop(_cond=lambda t, *_: mb.less(x=t, y=np.int32(steps)), _body=body, loop_vars=loop_vars)
+    y = mb.list_gather(ls=found[1], indices=np.arange(steps, dtype=np.int32))
+    return y, list(found[2:])
 
 
 def _part(b: NodeBuilder, x: Var, index: int, size: int, axis: int = 0) -> Var:
@@ -197,7 +225,7 @@ def _rnn(b: NodeBuilder) -> list[Var]:
 
         return step
 
-    return _unrolled(b, 1, (5,), make)
+    return _recurrence(b, 1, (5,), make)
 
 
 def _gru(b: NodeBuilder) -> list[Var]:
@@ -229,7 +257,7 @@ def _gru(b: NodeBuilder) -> list[Var]:
 
         return step
 
-    return _unrolled(b, 3, (5,), make)
+    return _recurrence(b, 3, (5,), make)
 
 
 def _lstm(b: NodeBuilder) -> list[Var]:
@@ -262,7 +290,7 @@ def _lstm(b: NodeBuilder) -> list[Var]:
 
         return step
 
-    return _unrolled(b, 4, (5, 6), make)
+    return _recurrence(b, 4, (5, 6), make)
 
 
 def _is_plain_lstm(b: NodeBuilder) -> bool:
