@@ -119,11 +119,11 @@ def _changed_at(folder: str) -> int:
 
 @lru_cache(maxsize=1)
 def _found_on(path: tuple[tuple[str, int], ...]) -> Mapping[str, PluginPackage]:
-    from importlib.metadata import Distribution
-
     found: dict[str, PluginPackage] = {}
     for folder, _ in path:
         for name in _metadata_folders(folder or "."):
+            from importlib.metadata import Distribution
+
             package = PluginPackage(Distribution.at(Path(folder or ".") / name))
             if package.is_plugin:
                 found.setdefault(package.distribution, package)
