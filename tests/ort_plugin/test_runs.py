@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from plugin_sessions import Sessions, model, taken
 
+from intarsia.ort_plugin import factory
 from intarsia.ort_plugin.fused_part import FusedPart
 from intarsia.ort_plugin.native_call import MOST_CALLS
 
@@ -219,3 +220,26 @@ def test_bodies_are_compiled_with_their_node(sessions: Sessions) -> None:
     for flag in (True, False, True, False):
         feed = {"x": RNG.standard_normal((8, 8), np.float32), "c": np.array(flag)}
         np.testing.assert_allclose(session.run(None, feed)[0], alone.run(None, feed)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_as_many_threads_as_the_session_has(sessions: Sessions, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    made: list[FusedPart] = []
+    monkeypatch.setattr(FusedPart, "run", lambda self, context: (made.append(self), run(self, context)))
+    session = sessions.make(mlp(), threads=threads)
+    session.run(None, rows(2))
+    assert made[0].program.pool.num_threads == threads
+    session = sessions.make(mlp(), {"intra_op_num_threads": "2"}, threads=threads)
+    session.run(None, rows(2))
+    assert made[1].program.pool.num_threads == 2
+
+
+def test_threads_are_counted_where_nobody_tells(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[FusedPart] = []
+    monkeypatch.setattr(FusedPart, "run", lambda self, context: (made.append(self), run(self, context)))
+    monkeypatch.setattr(factory, "threads_asked", lambda: 0)
+    sessions.make(mlp(), threads=1).run(None, rows(2))
+    assert made[0].program.pool.num_threads == 1
+
+
+run = FusedPart.run

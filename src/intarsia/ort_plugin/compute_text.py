@@ -9,7 +9,7 @@ Sizes for which there is no call are noted in one more call, for which Python sa
 sizes are bound to (`SETTLE`); all else is native there, too.
 
 `claim` takes a call out of use for good, so that Python can write another into its words. `census` is what onnxruntime's
-threads run once, so that as many of ours work as it has: each notes itself, and waits a moment for others.
+threads run once where nobody has said how many there are: each notes itself, and waits a moment for others.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
+import sys
 from collections.abc import Callable, Mapping
 
 from intarsia.errors import EPFail, UnknownOption, nearest
@@ -20,6 +21,7 @@ from intarsia.ort_plugin.fused_part import FusedPart, FusedParts
 from intarsia.ort_plugin.loaded_library import Library
 from intarsia.ort_plugin.selection import NAME
 from intarsia.printable import get_logger
+from intarsia.runtime.executor import thread_count
 
 logger = get_logger("intarsia.plugin")
 
@@ -79,7 +81,9 @@ class _Provider:
         self.words = structure("OrtEp", functions)
         self.address = ctypes.addressof(self.words)
         compute = {name: factory.library.functions[name] for name in _COMPUTES}
-        self.parts = FusedParts(factory.api, compute, entries, self.options.intra_op_num_threads, self.options.take_all)
+        self.parts = FusedParts(
+            factory.api, compute, entries, self.options.intra_op_num_threads or threads_asked(), self.options.take_all
+        )
 
 
 class _Objects:
@@ -226,6 +230,19 @@ _METHODS = {
     "ReleaseNodeComputeInfos": "release_parts", "CreateState": "create_state", "Compute": "compute",
     "Settle": "settle",
 }  # fmt: skip
+
+
+def threads_asked() -> int:
+    """How many threads the SessionOptions ask for of the session that onnxruntime is making: no function of OrtApi tells, but
+    the Python that makes it has them. 0: there is none, or it has the process's threads."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if str(frame.f_globals.get("__name__", "")).startswith("onnxruntime."):
+            for value in frame.f_locals.values():
+                if type(value).__name__ == "SessionOptions":
+                    return thread_count(value.intra_op_num_threads) if value.use_per_session_threads else 0
+        frame = frame.f_back
+    return 0
 
 
 def _entries(api: OrtApi, options: int) -> dict[str, str]:

@@ -28,6 +28,7 @@ from intarsia.providers.cpu.program.cpu_program import CpuProgram
 logger = get_logger("intarsia.plugin")
 
 _CENSUS_ROUNDS = 200_000  # of waiting for another thread: some 10 ms
+_MOST_CENSUSES = 8
 _MOST_TRIES = 8  # partitions of a graph, each without the nodes that the one before it could not compile
 
 
@@ -106,7 +107,9 @@ class FusedParts:
             if not self.threads and most > 1:
                 words = np.array([0, 0, most, _CENSUS_ROUNDS], np.int64)
                 ask = ctypes.CFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * 5)(self.api.places["KernelContext_ParallelFor"])
-                ask(context, functions().census, most, most, words.ctypes.data)
+                for _ in range(_MOST_CENSUSES):  # a thread may wait for a core
+                    if words[word.CENSUS_MOST] < most:
+                        ask(context, functions().census, most, most, words.ctypes.data)
                 self.threads = max(1, int(words[word.CENSUS_MOST]))
             return self.threads or 1
 
