@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -339,5 +341,25 @@ def test_questions_wait_for_the_process(held: threading.Event) -> None:
     session = session_of()
     assert isinstance(session._engine.model, Underway)
     held.set()
-    assert {row.provider for row in session.explain().nodes} == {"CPUExecutionProvider"}
+    session.run(None, {"x": X})
+    explained = session.explain()
+    assert {row.provider for row in explained.nodes} == {"CPUExecutionProvider"}
     assert session.is_compiled
+    assert re.search(r"the first \d runs were the first tier's; kernels were there after \d+\.\d\d s", str(explained))
+
+
+def test_what_is_said_of_the_first_tier_alone(tmp_path: Path) -> None:
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.first_tier_only", "1")
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "trace")
+    session = ort.InferenceSession(
+        model("g (float[n, m] x) => (float[n, m] y) { a = Exp(x)  y = Mod<fmod = 1>(a, x) }"), options
+    )
+    session.run(None, {"x": X + 1})
+    explained = session.explain()
+    assert [(row.kind, row.kernel) for row in explained.nodes] == [("compiled", "first tier: Exp"), ("host", "Mod")]
+    said = "runs are the first tier's: of 2 nodes 1 by functions of its own, the others by NumPy"
+    assert said in str(explained)
+    assert said in str(session.profile({"x": X + 1}, 1, roofline=False))
+    events = json.loads(Path(session.end_profiling()).read_text())
+    assert [event["args"] for event in events if event["name"] == "model_run"] == [{"tier": "first"}]

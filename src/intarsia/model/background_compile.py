@@ -93,6 +93,9 @@ class Underway:
         report: a callback of `LoadProgress`, called on the thread that compiles or takes over what a process has compiled.
         wanted: whether anybody still waits; asked between the stages.
         ready: called on the same thread with the compiled model.
+
+    Attributes:
+        runs: how many the stand-in has begun.
     """
 
     partition = awaits = None
@@ -113,6 +116,7 @@ class Underway:
         self._compilation: Compilation | None = compilation
         self._lock = fork_safety.lock()
         self._pid = 0
+        self.runs = 0
 
     def start(self) -> None:
         """Begin to compile. At the interpreter's end a thread stops at its next stage, and nobody waits for a process."""
@@ -221,6 +225,7 @@ class Underway:
         standin = self._standin
         if standin is not None and not self._over.is_set():
             self._running.set()
+            self.runs += 1
             left = run.trips_left if run is not None else 0
             try:
                 return work(standin, _Race(run, self._over))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Maker:
-    """`graph` in, compiled model out, with what one session has chosen."""
+    """`graph` in, compiled model out, with what one session has chosen; `first_tier`: the CPU's first tier, and no compiler."""
 
     options: SessionOptions
     disabled: frozenset[str]
@@ -33,6 +33,7 @@ class Maker:
     profile: Profile | None
     operators: Registry | None
     keep_islands: bool = False
+    first_tier: bool = False
 
     def compiled(self, graph: Graph) -> CompiledModel:
         return self.of_optimised(self.optimised(graph))
@@ -49,7 +50,9 @@ class Maker:
             return ready
 
     def of_optimised(self, ready: Graph) -> CompiledModel:
-        """An optimised graph, partitioned and compiled."""
+        """An optimised graph, partitioned and compiled; where the first tier runs all graphs, as `stand_in`."""
+        if self.first_tier:
+            return self.stand_in(ready)
         from intarsia.partition.partition import PartitionOptions
         from intarsia.partition.placement_rules import parse_rules
         from intarsia.partition.stop_operators import parse_stop_operators

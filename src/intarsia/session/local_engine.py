@@ -59,6 +59,7 @@ class LocalEngine:
         limits: those of every run, from the outermost inwards.
         hooks: see `Inspection.add_hook`.
         trips: how many trips of loops a run may have, and the setting that says so; None: any number.
+        changed_over: how many runs were the first tier's, and until when; "" where none was, or it still serves runs.
     """
 
     built: Built
@@ -66,6 +67,7 @@ class LocalEngine:
     output_names: list[str]
     paths: tuple[CallPath, ...]
     closed = _closed_early = False
+    changed_over = ""
 
     def __init__(self, builder: SessionBuilder, *, may_fall_back: bool) -> None:
         self.builder, self.source, self.options = builder, builder.source, builder.options
@@ -92,7 +94,11 @@ class LocalEngine:
             if engine is not None and engine.model is model:
                 engine.by_sizes = _models_by_size(whole)
                 engine.model = whole
-                engine.log.info("runs are those of the kernels compiled for the model from now on")
+                seconds = (time.perf_counter_ns() - start) / 1e9
+                engine.changed_over = (
+                    f"the first {model.runs} runs were the first tier's; kernels were there after {seconds:.2f} s"
+                )
+                engine.log.info(engine.changed_over)
 
         built, made = self.builder.build(providers, provider_options, (wanted, take), anew=self._made)
         self.built, self._made, self.closed, self._closed_early = built, True, False, False
@@ -113,6 +119,7 @@ class LocalEngine:
         if self.profile is not None:
             self.profile.add("Session", "session_initialization", start)
         if isinstance(made, Underway):
+            self.log.info("runs are the first tier's until kernels are compiled")
             made.start()
         elif options.log_severity_level == 0 or self.log.isEnabledFor(logging.DEBUG):
             self.log.debug("placement of %s\n%s", built.signature.metadata.path or "the model", self.explain())
@@ -156,6 +163,11 @@ class LocalEngine:
     @property
     def is_compiled(self) -> bool:
         return not self._closed_early and not isinstance(self.model, Underway)
+
+    @property
+    def tier(self) -> str:
+        """Which tier serves runs now: "first" or "tuned"."""
+        return "first" if isinstance(self.model, Underway) or self.built.maker.first_tier else "tuned"
 
     def wait_until_compiled(self, timeout: float | None) -> None:
         """As `InferenceSession.wait_until_compiled`, which has looked at `timeout`."""
@@ -201,6 +213,8 @@ class LocalEngine:
         from intarsia.reports.explain import Explanation, node_names
 
         found = Explanation.of(node_names(self.graph()), self.whole_model(), self.providers)
+        if self.changed_over:
+            found = replace(found, remarks=(*found.remarks, self.changed_over))
         return found if self.built.auto is None else replace(found, choice=str(self.built.auto))
 
     def inspection(self) -> Inspection:

@@ -277,7 +277,8 @@ class SessionBuilder:
             inter_op_num_threads=options.inter_op_num_threads,
             parallel=options.execution_mode.name == "ORT_PARALLEL",
         )  # fmt: skip
-        return Maker(options, self.disabled, instances, context, log, profile, self.operators, keep_islands)
+        first_tier = options.config(background_compile.FIRST_ONLY) == "1" and [p.name for p in instances] == [CPU]
+        return Maker(options, self.disabled, instances, context, log, profile, self.operators, keep_islands, first_tier)
 
     def _measured(self, provider_options: Sequence[Mapping[str, Any]] | None) -> Choice:
         """The providers that are fastest on this model."""

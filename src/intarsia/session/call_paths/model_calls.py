@@ -63,7 +63,7 @@ def run_some(
     finally:
         CURRENT_RUN.reset(token)
     if profile is not None:
-        profile.add("Session", "model_run", start)
+        profile.add("Session", "model_run", start, {"tier": engine.tier})
     if logged:
         _log_run(engine, wanted, inputs, run, start)
     if run is not None and SHRINKAGE in run.config and engine.is_compiled:  # what serves meanwhile has no memory to give back

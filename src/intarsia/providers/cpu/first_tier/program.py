@@ -6,12 +6,13 @@ import functools
 import importlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from intarsia.ep.node_program import NodeFunction, NodeProgram
-from intarsia.ep.program import Program
+from intarsia.ep.program import NodeReport, Program
 from intarsia.ep.provider import CompileContext
 from intarsia.graph.formats.mapped_arrays import release_pages
 from intarsia.graph.model import Constant, Graph, Node
@@ -64,7 +65,24 @@ class FirstTierProvider(ReferenceExecutionProvider):
         calls = KernelCalls(addresses, get_pool(threads, PoolSettings.of(context.config, threads)), kernel_image.target())
         functions = list(_functions(graph, calls))
         constants = {n: c if n in calls.packed else c.numpy() for n, c in graph.constants.items()}
-        return NodeProgram(graph, functions, constants, self.name)
+        return FirstTierProgram(graph, functions, constants, self.name)
+
+
+class FirstTierProgram(NodeProgram):
+    """Nodes one by one, by kernels made ahead or by their definitions."""
+
+    def nodes(self) -> list[NodeReport]:
+        return [
+            replace(report, kind="compiled", kernel=f"first tier: {node.op_type}", reason="")
+            if function is not evaluate
+            else report
+            for report, (node, function, *_) in zip(super().nodes(), self._steps, strict=True)
+        ]
+
+    def remarks(self) -> list[str]:
+        """Which tier this is."""
+        count = sum(function is not evaluate for _, function, *_ in self._steps)
+        return [f"runs are the first tier's: of {len(self._steps)} nodes {count} by functions of its own, the others by NumPy"]
 
 
 class _Constants(Mapping[str, np.ndarray]):
