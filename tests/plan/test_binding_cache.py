@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite")
 
 from intarsia import InferenceSession
-from intarsia.plan.binding_cache import Kept
+from intarsia.plan.binding_cache import BindingCache
 from intarsia.plan.parallel_branches import SideBySide
 from intarsia.plan.segment import Segment
 from intarsia.plan.state import State
@@ -49,7 +49,7 @@ def again(segment: Segment) -> Segment:
     """The segment as another process has it."""
     found: Segment = pickle.loads(pickle.dumps(segment))
     found.constants, found.addresses = segment.constants, segment.addresses
-    found.kept = Kept("a segment")
+    found.cached = BindingCache("a segment")
     return found
 
 
@@ -101,7 +101,7 @@ def test_other_sizes_threads_and_permissions_are_other_bindings() -> None:
 
 def test_a_process_keeps_the_first_binding_that_it_makes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is no frame for all sizes."""
-    monkeypatch.setattr(Kept, "keep_frame", lambda *_: None)
+    monkeypatch.setattr(BindingCache, "keep_frame", lambda *_: None)
     _session, (segment,) = segments(MODELS["products"])
     first = again(segment)
     for n in (3, 5, 6):

@@ -21,7 +21,7 @@ pytest.importorskip("llvmlite", reason="the CPU provider compiles with llvmlite"
 
 import intarsia
 from intarsia import InferenceSession, SessionOptions
-from intarsia.plan.binding_cache import Kept
+from intarsia.plan.binding_cache import BindingCache
 from intarsia.plan.bound_segment import BoundSegment
 from intarsia.plan.segment import Segment
 from intarsia.plan.state import State
@@ -79,7 +79,7 @@ def again(segment: Segment) -> Segment:
     """The segment as another process has it."""
     found: Segment = pickle.loads(pickle.dumps(segment))
     found.constants, found.addresses = segment.constants, segment.addresses
-    found.kept = Kept("a segment")
+    found.cached = BindingCache("a segment")
     return found
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from intarsia.plan.native import abi
-from intarsia.plan.result_pool import LEAST, MANY, MOST_KEPT, MOST_ROOMY, ResultMemory
+from intarsia.plan.result_pool import LEAST, MANY, MOST_RETAINED, MOST_ROOMY, ResultMemory
 from intarsia.runtime import interpreter, spmd_state
 from intarsia.runtime.feed_call import lend
 
@@ -19,7 +19,7 @@ if interpreter.functions() is None:
 
 @pytest.fixture
 def memory() -> ResultMemory:
-    return ResultMemory(most_kept=8 * LEAST)
+    return ResultMemory(most_retained=8 * LEAST)
 
 
 def test_a_dropped_result_serves_the_next_one_of_about_its_size(memory: ResultMemory) -> None:
@@ -66,7 +66,7 @@ def test_what_came_first_goes_first_and_the_largest_are_not_kept(memory: ResultM
     arrays = [memory.empty((n,), np.dtype(np.uint8)) for n in sizes]
     while arrays:
         del arrays[0]
-        assert memory.kept_nbytes <= memory.most_kept
+        assert memory.kept_nbytes <= memory.most_retained
     assert memory.kept_nbytes == 7 * LEAST  # the third and the fourth
     assert memory.clear() == 7 * LEAST
     assert memory.kept_nbytes == 0
@@ -90,7 +90,7 @@ def test_what_nobody_wanted_for_long_is_freed(memory: ResultMemory) -> None:
 def test_sizes_of_blocks() -> None:
     """A block serves what is up to twice as large, or an eighth larger where it is large, and no other."""
     memory = ResultMemory()
-    sizes = [LEAST, LEAST + 1, 10**6, 10**7 + 1, MOST_ROOMY, MOST_ROOMY + 1, 3 * MOST_ROOMY, MOST_KEPT - 7, MOST_KEPT]
+    sizes = [LEAST, LEAST + 1, 10**6, 10**7 + 1, MOST_ROOMY, MOST_ROOMY + 1, 3 * MOST_ROOMY, MOST_RETAINED - 7, MOST_RETAINED]
     for nbytes in sizes:
         whole = 1 << (nbytes - 1).bit_length()
         block = whole if whole <= MOST_ROOMY else -(-nbytes // (whole // 16)) * (whole // 16)
@@ -107,8 +107,8 @@ def test_sizes_of_blocks() -> None:
 
 
 def test_what_is_larger_than_all_that_is_kept_is_given_back() -> None:
-    memory = ResultMemory(most_kept=1 << 40)
-    large = memory.empty((MOST_KEPT + 1,), np.dtype(np.uint8))
+    memory = ResultMemory(most_retained=1 << 40)
+    large = memory.empty((MOST_RETAINED + 1,), np.dtype(np.uint8))
     large[-1] = 1
     del large
     assert memory.kept_nbytes == 0
@@ -116,7 +116,9 @@ def test_what_is_larger_than_all_that_is_kept_is_given_back() -> None:
 
 def test_numbers_of_the_module_are_those_of_native_code() -> None:
     assert spmd_state.SETTLING == abi.SETTLING
-    assert (1 << spmd_state.LEAST_ROOM, 1 << spmd_state.MOST_ROOMY, 1 << spmd_state.MOST_ROOM) == (LEAST, MOST_ROOMY, MOST_KEPT)
+    assert (1 << spmd_state.LEAST_ROOM, 1 << spmd_state.MOST_ROOMY, 1 << spmd_state.MOST_ROOM) == (
+        LEAST, MOST_ROOMY, MOST_RETAINED,
+    )  # fmt: skip
 
 
 def test_blocks_begin_with_a_line(memory: ResultMemory) -> None:
@@ -133,7 +135,7 @@ def test_shapes_that_are_none(memory: ResultMemory) -> None:
 
 def test_without_native_code_results_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreter, "functions", lambda: None)
-    assert lend(MOST_KEPT) is None
+    assert lend(MOST_RETAINED) is None
     memory = ResultMemory()
     array = memory.empty((LEAST,), np.dtype(np.float32))
     assert type(array.base) is np.ndarray

@@ -85,7 +85,7 @@ def test_the_second_run_keeps_and_the_third_reads(threads: int) -> None:
     check(session, 2, 7)
     assert values.nbytes > 0
     check(session, 2, 7)
-    (kept,) = values._kept
+    (kept,) = values._retained
     assert kept.array is not None
     kept.array.view(np.uint8)[:] = 0
     y, _ = session.run(None, {"x": x_of(2, 7)})
@@ -105,7 +105,7 @@ def test_other_batches_of_one_length_have_one_table() -> None:
     for _ in range(3):
         for b in (1, 2, 3, 5):
             check(session, b, 9)
-    assert len(values_of(session)._kept) == 1
+    assert len(values_of(session)._retained) == 1
 
 
 def test_many_sizes_in_turn() -> None:
@@ -113,7 +113,7 @@ def test_many_sizes_in_turn() -> None:
     for _ in range(4):
         for n in (5, 17, 64, 31, 6):
             check(session, 2, n)
-    assert len(values_of(session)._kept) == 5
+    assert len(values_of(session)._retained) == 5
 
 
 def test_the_oldest_are_given_up() -> None:
@@ -126,7 +126,7 @@ def test_the_oldest_are_given_up() -> None:
         for _ in range(3):
             check(session, 1, n)
             assert values.nbytes <= most
-    assert 0 < len(values._kept) < 4
+    assert 0 < len(values._retained) < 4
     assert sum(p.trim() for p in [program_of(session)]) > 0
     assert values.nbytes == 0
     for _ in range(3):
@@ -143,12 +143,12 @@ def test_where_values_are_large_only_products_have_memory_of_their_own(monkeypat
     for n in (16, 9, 16, 12, 9, 17, 18, 9, 17, 17, 16, 16):
         check(session, 2, n)
     every, products = segment.values_of_sizes()
-    assert {v.known["n"] for v in every._kept} == {9}
-    assert {v.known["n"] for v in products._kept} == {16, 17}
+    assert {v.known["n"] for v in every._retained} == {9}
+    assert {v.known["n"] for v in products._retained} == {16, 17}
     products.most_nbytes = 1
     for _ in range(3):
         check(session, 3, 30)
-    assert {v.known["n"] for v in products._kept} == {16, 17}
+    assert {v.known["n"] for v in products._retained} == {16, 17}
 
 
 def test_batches_in_parts_compute_all() -> None:

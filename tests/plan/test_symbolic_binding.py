@@ -178,7 +178,7 @@ def test_tables_lie_among_the_words() -> None:
         rebound = frame.bind({"n": 2, "m": m})
         assert rebound is not None
         assert rebound.used > frame.outline.count
-        assert not rebound.kept
+        assert not rebound.held
         bound = BoundSegment.of(segment, rebound, {"n": 2, "m": m})
         state, exact = State(bound), State(segment.bind_exactly({"n": 2, "m": m}, 2))
         low = state.args.ctypes.data

@@ -107,7 +107,7 @@ def _is_on(text: str) -> bool:
 
 
 def content_key(*parts: str | bytes) -> str:
-    """32 hex digits: the hash of the parts, which are kept apart by their lengths."""
+    """32 hex digits: the hash of the parts, which are told apart by their lengths."""
     digest = blake2b(digest_size=16)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -469,7 +469,7 @@ class DiskCache:
         return damaged
 
     def prune(self, max_bytes: int | None = None) -> int:
-        """Remove least recently used entries until `max_bytes` are kept, and what dead processes left; returns the number."""
+        """Remove least recently used entries until `max_bytes` are left, and what dead processes left; returns the number."""
         limit = self.max_bytes if max_bytes is None else max_bytes
         for path in self._files(temporary=True):
             with contextlib.suppress(OSError):
@@ -512,7 +512,7 @@ class DiskCache:
             first, self._writable = self._writable, False
         if first:
             logger.warning(
-                "the code cache %s cannot be written (%s): compiled code is not kept; set INTARSIA_CACHE_DIR to a "
+                "the code cache %s cannot be written (%s): compiled code is not cached; set INTARSIA_CACHE_DIR to a "
                 "writable directory, or INTARSIA_CACHE=0 to silence this",
                 self._folder,
                 error,

@@ -94,13 +94,13 @@ class Table:
     def array(self) -> np.ndarray:
         return np.concatenate([p if isinstance(p, np.ndarray) else p.array() for p in self.parts])
 
-    def note(self, tape: Tape, kept: list[np.ndarray]) -> Traced:
-        """Have it written when the tape runs; returns its place, in bytes from the beginning of all words. `kept`: arrays that
+    def note(self, tape: Tape, held: list[np.ndarray]) -> Traced:
+        """Have it written when the tape runs; returns its place, in bytes from the beginning of all words. `held`: arrays that
         the tape refers to are added."""
         place = tape.table()
         for part in self.parts:
             if isinstance(part, np.ndarray):
-                kept.append(part)
+                held.append(part)
                 tape.rows("copy", [int(part.ctypes.data), part.size])
             else:
                 part.note(tape)

@@ -1,9 +1,9 @@
-"""Bindings and frames that are kept between processes: how a segment was laid out, and what other sizes take.
+"""Bindings and frames that are cached for later processes: how a segment was laid out, and what other sizes take.
 
 To bind a segment takes its steps, and these the code that made them: a hundred modules, for a run that takes a millisecond.
 What comes of it is data (`plan.relocations`). A process that has to bind a segment for the first time keeps that, and the next
 one begins with it: its first run, on these sizes, needs neither steps nor what they are made by. One binding of a segment
-is kept in each process at most, and none where there is a frame for all sizes (`plan.symbolic_binding`), which is kept like it
+is cached by each process at most, and none where there is a frame for all sizes (`plan.symbolic_binding`), which is cached
 when a process has made one, and again after it has learned.
 """
 
@@ -22,9 +22,9 @@ from intarsia.plan.relocations import Words
 
 if TYPE_CHECKING:
     from intarsia.plan.bound_segment import BoundSegment
-    from intarsia.plan.symbolic_binding import Frame, KeptFrame
+    from intarsia.plan.symbolic_binding import CachedFrame, Frame
 
-_MOST_NBYTES = 1 << 20  # of arrays and words that are kept of a binding
+_MOST_NBYTES = 1 << 20  # of arrays and words that are cached of a binding
 
 
 class Binding(NamedTuple):
@@ -50,7 +50,7 @@ class Binding(NamedTuple):
     sized_nbytes: tuple[int, ...]
 
 
-class Kept:
+class BindingCache:
     """Bindings and frames of one segment in the cache, as this package's files and the CPU make them. `key`: changes with the
     segment."""
 
@@ -58,7 +58,7 @@ class Kept:
         self._key = key
 
     def find(self, env: Mapping[str, int], threads: int, form: tuple[object, ...]) -> Binding | None:
-        """The binding for these sizes; None where none was kept. `form`: what bindings depend on besides."""
+        """The binding for these sizes; None where none is cached. `form`: what bindings depend on besides."""
         found: Binding | None = get_cache().load(self._name(env, threads, form))
         return found
 
@@ -78,15 +78,15 @@ class Kept:
         )  # fmt: skip
         get_cache().store(self._name(env, threads, form), made)
 
-    def find_frame(self, number: int, threads: int, form: tuple[object, ...]) -> KeptFrame | None:
+    def find_frame(self, number: int, threads: int, form: tuple[object, ...]) -> CachedFrame | None:
         """A frame; segments whose kernels are chosen by size have several."""
-        found: KeptFrame | None = get_cache().load(self._frame_name(number, threads, form))
+        found: CachedFrame | None = get_cache().load(self._frame_name(number, threads, form))
         return found
 
     def keep_frame(self, number: int, threads: int, form: tuple[object, ...], frame: Frame) -> None:
         """Keep a frame as it is now, if it is data alone."""
-        kept = frame.kept() if get_cache().writable else None
-        data = b"" if kept is None else pickle.dumps(kept, 5)
+        made = frame.cached() if get_cache().writable else None
+        data = b"" if made is None else pickle.dumps(made, 5)
         if 0 < len(data) <= _MOST_NBYTES:
             get_cache().put(self._frame_name(number, threads, form), data)
 

@@ -48,12 +48,12 @@ class _Arguments:
     threads: int
     given: frozenset[str]  # buffers to whose addresses the executor adds a constant
 
-    def __call__(self, size: Sizes, kept: list[np.ndarray] | None, tape: Tape | None) -> tuple[tuple[Any, ...], list[Any]]:
-        """`kept`: arrays whose addresses are numbers are added; None where numbers are not looked at."""
-        taken = [self._taken(a, kept, tape) for a in self.step.arguments(size, self.threads)]
+    def __call__(self, size: Sizes, held: list[np.ndarray] | None, tape: Tape | None) -> tuple[tuple[Any, ...], list[Any]]:
+        """`held`: arrays whose addresses are numbers are added; None where numbers are not looked at."""
+        taken = [self._taken(a, held, tape) for a in self.step.arguments(size, self.threads)]
         return tuple([kind for kind, _ in taken]), [number for _, number in taken if number is not None]
 
-    def _taken(self, a: Any, kept: list[np.ndarray] | None, tape: Tape | None) -> tuple[Any, Any]:
+    def _taken(self, a: Any, held: list[np.ndarray] | None, tape: Tape | None) -> tuple[Any, Any]:
         if isinstance(a, Code):
             return a, None
         if isinstance(a, Ref):
@@ -61,20 +61,20 @@ class _Arguments:
                 return a, None
             return (Ref(a.name, int(a.offset_bytes)), None) if a.name in self.given else (_Moved(a.name), a.offset_bytes)
         if isinstance(a, (Table, np.ndarray)):
-            return (None, 0) if kept is None else _array(a, kept, tape)
+            return (None, 0) if held is None else _array(a, held, tape)
         if not isinstance(a, (int, Traced)):
             raise Untraceable(f"an argument that is {type(a).__name__}")
         return None, a
 
 
-def _array(a: Table | np.ndarray, kept: list[np.ndarray], tape: Tape | None) -> tuple[Any, Any]:
+def _array(a: Table | np.ndarray, held: list[np.ndarray], tape: Tape | None) -> tuple[Any, Any]:
     if isinstance(a, Table):
         if tape is not None:
-            return _TABLE, a.note(tape, kept)
+            return _TABLE, a.note(tape, held)
         a = a.array
     if a.dtype == object:
         raise Untraceable("an array of sizes")
-    kept.append(a)
+    held.append(a)
     return None, int(a.ctypes.data)
 
 
@@ -130,7 +130,7 @@ class Notes:
     Attributes:
         outline: what was found, with the tape's code and registers, which grow with it.
         asked: what the tape's sections after the first ones are, by the section's number.
-        kept: arrays that the tape refers to.
+        held: arrays that the tape refers to.
 
     Raises:
         ValueError, ZeroDivisionError, OverflowError: such sizes cannot be outlined.
@@ -141,7 +141,7 @@ class Notes:
         self.tape = Tape(env)
         self.outline = Outline(self.tape.code, self.tape.registers, self.tape.symbols)
         self.asked: dict[int, Asked] = {}
-        self.kept: list[np.ndarray] = []
+        self.held: list[np.ndarray] = []
         self._addresses: set[int] = set()  # of these
         self._plain = sizes_of(env)
         self._numbers: dict[object, int] = {}
@@ -155,7 +155,7 @@ class Notes:
 
     def arrays(self) -> list[tuple[int, np.ndarray]]:
         """Registers of the addresses of arrays that the tape refers to, and these."""
-        found = {self.tape.known(int(array.ctypes.data)): array for array in self.kept}
+        found = {self.tape.known(int(array.ctypes.data)): array for array in self.held}
         return [(register, array) for register, array in found.items() if register is not None]
 
     # --- sizes and work ---
@@ -251,7 +251,7 @@ class Notes:
         form = form_of(value)
         key = (how, ("own", id(value)) if form is None else form)
         if key not in self._numbers:
-            asked = self._ask(lambda size, kept, tape: ((), [how(value, size, tape)]))
+            asked = self._ask(lambda size, held, tape: ((), [how(value, size, tape)]))
             self._numbers[key] = asked.section.places[0]
         return self._numbers[key]
 
@@ -264,9 +264,9 @@ class Notes:
 
     def _ask(self, ask: Callable[[Any, list[np.ndarray], Tape | None], tuple[tuple[Any, ...], list[Any]]]) -> Asked:
         tape = self.tape
-        section = tape.add(lambda: ask(tape.size, self.kept, tape))
+        section = tape.add(lambda: ask(tape.size, self.held, tape))
         if not section.noted:
-            section.fixed, numbers = ask(self._plain, self.kept, None)
+            section.fixed, numbers = ask(self._plain, self.held, None)
             section.places = [tape.register() for _ in numbers]
         self.asked[section.number] = Asked(ask, section)
         return self.asked[section.number]
@@ -284,9 +284,9 @@ class Notes:
             form = None if isinstance(step, Jump) else form_of(step.call)
             asked = None if form is None else known.get(form)
             if asked is None:
-                before = len(self.kept)
+                before = len(self.held)
                 asked = self._ask(ask)
-                self._addresses.update(int(array.ctypes.data) for array in self.kept[before:])
+                self._addresses.update(int(array.ctypes.data) for array in self.held[before:])
                 kinds = asked.section.fixed
                 if form is not None:
                     known[form] = asked

@@ -34,14 +34,14 @@ class BoundSegment:
     shapes: dict[str, tuple[int, ...]]  # of a frame's, or a restored one: found when they are asked for, as of a frame's
     serial: Sequence[bool] | np.ndarray  # which steps one thread runs
     whole = False  # whether it was looked at, and is not worth parts
-    is_first = False  # whether it may be kept for later processes
+    is_first = False  # whether it may be cached for later processes
     count: int  # steps
     _env: dict[str, int]
     _threads: int
-    _kept: Binding | None = None  # of a restored one
+    _cached: Binding | None = None  # of a restored one
     _words: tuple[Words, np.ndarray] | None = None
     sized_nbytes: tuple[int, ...] = ()  # bytes of each value that depends on sizes alone
-    values: Values | None = None  # these, once they are kept
+    values: Values | None = None  # these, once they are retained
     repeated = False  # whether there was a run with these sizes
 
     def __init__(
@@ -74,18 +74,19 @@ class BoundSegment:
         return self
 
     @classmethod
-    def restored(cls, segment: Segment, kept: Binding, env: Mapping[str, int], threads: int) -> BoundSegment:
+    def restored(cls, segment: Segment, cached: Binding, env: Mapping[str, int], threads: int) -> BoundSegment:
         """What an earlier process found; the segment's steps are not needed for it."""
         self = cls.__new__(cls)
         self._start(segment)
-        self._found, self._kept, self._env, self._threads = None, kept, dict(env), threads
-        self.count, self.checked, self.unset = len(kept.words.functions), kept.checked, bytes(8 * len(kept.words.functions))
+        self._found, self._cached, self._env, self._threads = None, cached, dict(env), threads
+        self.count, self.checked = len(cached.words.functions), cached.checked
+        self.unset = bytes(8 * self.count)
         dtypes = [segment.buffers[name].dtype.numpy for name in segment.outputs]
-        self.outputs = tuple(zip(kept.shapes, dtypes, strict=True))
-        self.serial, self.windows, self.whole = kept.serial, kept.windows, kept.whole
-        self.arena_nbytes, self.workspace_nbytes = kept.arena_nbytes, kept.workspace_nbytes
-        self.sized_nbytes = kept.sized_nbytes
-        self.long, self.sliced = kept.long, {i: (many, stride) for i, (many, stride, *_) in kept.sliced.items()}
+        self.outputs = tuple(zip(cached.shapes, dtypes, strict=True))
+        self.serial, self.windows, self.whole = cached.serial, cached.windows, cached.whole
+        self.arena_nbytes, self.workspace_nbytes = cached.arena_nbytes, cached.workspace_nbytes
+        self.sized_nbytes = cached.sized_nbytes
+        self.long, self.sliced = cached.long, {i: (many, stride) for i, (many, stride, *_) in cached.sliced.items()}
         return self
 
     def _begin(self, segment: Segment) -> None:
@@ -104,21 +105,21 @@ class BoundSegment:
     def words(self) -> tuple[Words, np.ndarray]:
         """Of one that no frame found: the words of its arguments, and these with addresses that are the same for all runs."""
         if self._words is None:
-            kept, segment = self._kept, self.segment
-            words = words_of(segment, self.arguments, self.offsets, self.external) if kept is None else kept.words
+            cached, segment = self._cached, self.segment
+            words = words_of(segment, self.arguments, self.offsets, self.external) if cached is None else cached.words
             self._words = words, words.located(segment)
         return self._words
 
     def sliced_as(self, step: int) -> tuple[int, int | None, int]:
         """How many arguments a step has that runs in slices, and which are its scratch memory and its number of pieces."""
-        if self._kept is not None:
-            _, _, count, scratch, pieces = self._kept.sliced[step]
+        if self._cached is not None:
+            _, _, count, scratch, pieces = self._cached.sliced[step]
             return count, scratch, pieces
         arguments, found = self.arguments[step], self.segment.steps[step]
         return len(arguments), executor_abi.scratch_argument(arguments), found.pieces if isinstance(found, Step) else -1
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("arguments", "offsets", "external") and self._kept is not None:
+        if name in ("arguments", "offsets", "external") and self._cached is not None:
             exact = self.segment.bind_exactly(self._env, self._threads)
             self.arguments, self.offsets, self.external = exact.arguments, exact.offsets, exact.external
             return vars(self)[name]
@@ -205,7 +206,7 @@ class BoundSegment:
 
     def strip(self) -> int:
         """Give back the memory of idle states, which get other memory when they are used again; returns bytes."""
-        freed, kept = 0, []
+        freed, left = 0, []
         while True:
             try:
                 state = self._free.pop()  # another thread may take the last one
@@ -213,8 +214,8 @@ class BoundSegment:
                 break
             freed += state.lease.nbytes if state.lease is not None else 0
             state.lease = None
-            kept.append(state)
-        self._free += kept
+            left.append(state)
+        self._free += left
         return freed
 
     def trim(self) -> int:

@@ -51,7 +51,7 @@ class Pass:
 
 
 def part(segment: Segment, first: int, end: int) -> Segment:
-    """Some steps of a segment as one of their own, kept by it."""
+    """Some steps of a segment as one of their own, which it retains."""
     found = segment.parts.get((first, end))
     if found is not None:
         return found

@@ -1,7 +1,7 @@
 """The words of a bound segment as data: numbers, and which of them are addresses of what.
 
 Buffers, constants, kernels and words of status are at other addresses in every process, and some in every run. All else about a
-binding is the same wherever its sizes, the number of threads and the program are: it can be kept (`plan.binding_cache`).
+binding is the same wherever its sizes, the number of threads and the program are: it can be cached (`plan.binding_cache`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A large block that the C library gives back to the system is made of new pages when it is asked for again, each of which the
 system fills with zeros: for results of some megabytes that takes longer than many kernels. Blocks of `LEAST` bytes and more
-are kept instead, `MOST_KEPT` bytes at most, and go to the next result of about their size; those that came back first go
-first, and so do those that no result took while 512 others came back: what a cache that grows has outgrown.
+are retained instead, `MOST_RETAINED` bytes at most, and go to the next result of about their size; those that came back first
+go first, and so do those that no result took while 512 others came back: what a cache that grows has outgrown.
 
 Blocks of up to `MOST_ROOMY` bytes are powers of two, so that a result which grows from run to run, as a decoder's cache does,
 goes on in the same ones. The system gives pages when they are written, so the rest of a block is no memory. Larger blocks are
@@ -23,7 +23,7 @@ import numpy as np
 from intarsia.machine.resources import ACCOUNT, fits, in_mib, memory_nbytes
 
 LEAST = 1 << 18
-MOST_KEPT = 1 << 27
+MOST_RETAINED = 1 << 27
 MOST_ROOMY = 1 << 25
 MANY = 1 << 22  # bytes of results together; NumPy asks for large pages for arrays of so much
 
@@ -34,21 +34,21 @@ class ResultMemory:
     """Blocks by size; any number of threads may use it.
 
     Attributes:
-        lender: makes the native function that gives memory, for so many bytes that are kept at most, and the words in which it
-            says what is kept; None where it cannot. The runtime sets it.
+        lender: makes the native function that gives memory, for so many bytes that are retained at most, and the words in which
+            it says what is retained; None where it cannot. The runtime sets it.
     """
 
     lender: Callable[[int], tuple[Lend, np.ndarray] | None] | None = None
 
-    def __init__(self, most_kept: int = MOST_KEPT) -> None:
-        self.most_kept = most_kept
+    def __init__(self, most_retained: int = MOST_RETAINED) -> None:
+        self.most_retained = most_retained
         self._lent: tuple[Lend, np.ndarray] | None = None
 
     @property
     def words(self) -> np.ndarray | None:
         """What native code knows of it; None where there is none."""
         if self._lent is None and self.lender is not None:
-            self._lent = self.lender(self.most_kept)
+            self._lent = self.lender(self.most_retained)
         return None if self._lent is None else self._lent[1]
 
     @property
@@ -76,7 +76,7 @@ class ResultMemory:
         return np.empty(shape, dtype)[...]
 
     def clear(self) -> int:
-        """Free what is kept; returns its bytes."""
+        """Free what is retained; returns its bytes."""
         freed = 0 if self._lent is None else self._lent[0](None)
         assert isinstance(freed, int)
         return freed

@@ -33,13 +33,13 @@ from intarsia.plan.size_constraints import Constraint, check_shape
 from intarsia.plan.step import SCRATCH, Jump, Step
 
 if TYPE_CHECKING:
-    from intarsia.plan.binding_cache import Kept
+    from intarsia.plan.binding_cache import BindingCache
     from intarsia.plan.symbolic_binding import Frame, Rebinding
 
 Found = TypeVar("Found")
-_OF_A_PROCESS = frozenset("steps allowed addresses arena parts _bound _frames _lock _less common kept values".split())
+_OF_A_PROCESS = frozenset("steps allowed addresses arena parts _bound _frames _lock _less common cached values".split())
 FRAME_LIMIT = 3  # where kernels are chosen by size, each choice has a frame
-BOUND_LIMIT = 32  # bindings of a segment whose sizes depend on data that are kept
+BOUND_LIMIT = 32  # bindings of a segment whose sizes depend on data that are retained
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Segment:
     Attributes:
         inputs, outputs: buffers given by the caller for each run, by name.
         buffers: all tensors that steps touch (arena, inputs, outputs), by name.
-        constants: arrays that steps read; kept alive here.
+        constants: arrays that steps read; held here.
     """
 
     steps: list[Step | Jump]
@@ -75,22 +75,22 @@ class Segment:
     sized: Sized | None = None  # what depends on sizes alone
     products: Sized | None = None  # of it what comes of products
     values: SizedValues | None = field(default=None, repr=False)  # of it, those that runs with the same sizes find
-    kept: Kept | None = field(default=None, repr=False)  # bindings of earlier processes
+    cached: BindingCache | None = field(default=None, repr=False)  # bindings of earlier processes
     _bound: dict[object, BoundSegment] = field(default_factory=dict, repr=False)
     _frames: dict[int, list[Frame]] = field(default_factory=dict, repr=False)  # by threads; none yet: bound once
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _less: Segment | None = field(default=None, repr=False)  # the same where less of that has memory of its own
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is kept of it: all but addresses and arrays, of which the names are. Steps are made when they are needed."""
-        kept = {name: value for name, value in vars(self).items() if name not in _OF_A_PROCESS}
+        """What is cached of it: all but addresses and arrays, of which the names are. Steps are made when they are needed."""
+        cached = {name: value for name, value in vars(self).items() if name not in _OF_A_PROCESS}
         steps = {"_pickled_steps": pickle.dumps(self.steps, 5), "_count": len(self.steps)}
-        return {**kept, **steps, "constants": dict.fromkeys(self.constants)}
+        return {**cached, **steps, "constants": dict.fromkeys(self.constants)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(
             state, addresses={}, allowed=SideBySide(), arena=Arena(), parts={}, _bound={}, _frames={},
-            _lock=fork_safety.lock(), kept=None, values=None, _less=None,
+            _lock=fork_safety.lock(), cached=None, values=None, _less=None,
         )  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
@@ -127,8 +127,8 @@ class Segment:
         self.products = None if self.sized is None else of_products(self.sized, self.steps)
 
     def keep_values(self, most_nbytes: int) -> None:
-        """Say how many bytes of values that depend on sizes alone are kept between runs; frames that others share are made for
-        these."""
+        """Say how many bytes of values that depend on sizes alone are retained between runs; frames that others share are made
+        for these."""
         if most_nbytes and self.sized is not None:
             self.values = SizedValues(self.sized, most_nbytes)
         elif self.sized is not None:
@@ -144,14 +144,14 @@ class Segment:
             if self._less is None:
                 assert self.values is not None
                 made = self.fresh()
-                made.arena, made.kept, made._frames = self.arena, self.kept, {}
+                made.arena, made.cached, made._frames = self.arena, self.cached, {}
                 made.sized = None if self.sized == self.products else self.products
                 made.values = None if made.sized is None else SizedValues(made.sized, self.values.most_nbytes)
                 self._less = made
         return self._less
 
     def values_of_sizes(self) -> list[SizedValues]:
-        """All that are kept."""
+        """All that are retained."""
         found = [] if self.values is None else [self.values]
         return found if self._less is None else found + self._less.values_of_sizes()
 
@@ -185,8 +185,8 @@ class Segment:
             self.allowed, self._frames, self.parts = allowed, {}, {}
 
     def bind(self, env: Mapping[str, int], threads: int) -> BoundSegment:
-        """Lay the segment out for the sizes in `env`: as an earlier process did where that was kept, or by a `Frame`, where one
-        was kept and from the second time on that this process has to do it.
+        """Lay the segment out for the sizes in `env`: as an earlier process did where that was cached, or by a `Frame`, where
+        one was cached and from the second time on that this process has to do it.
 
         Raises:
             NodeFailed: sizes do not fit together.
@@ -195,19 +195,19 @@ class Segment:
         if threads not in self._frames or not by_frames:
             if self._too_large(self._nbytes_of_sizes(env)):
                 return self._with_less().bind(env, threads)
-            kept = None if self.kept is None or threads in self._frames else self.kept
-            before = None if kept is None else kept.find(env, threads, self._form)
+            cached = None if self.cached is None or threads in self._frames else self.cached
+            before = None if cached is None else cached.find(env, threads, self._form)
             if before is not None:
                 return BoundSegment.restored(self, before, env, threads)
-            frame = self._kept_frame(0, threads) if by_frames and kept is not None else None
+            frame = self._cached_frame(0, threads) if by_frames and cached is not None else None
             if frame is not None:
                 self._frames.setdefault(threads, [frame])
                 bound = self._bound_by_frames(env, threads)
-                if not is_large(bound, env, threads):  # else parts may be better, and the answer is kept
+                if not is_large(bound, env, threads):  # else parts may be better, and the answer is retained
                     return bound
             bound = self.bind_exactly(env, threads)
             self._frames.setdefault(threads, [])
-            bound.is_first = kept is not None
+            bound.is_first = cached is not None
             if not is_large(bound, env, threads):
                 self.keep(bound, env, threads)
             return bound
@@ -229,7 +229,7 @@ class Segment:
     ) -> tuple[Frame | None, Found | None]:
         """The frame of this number, and what it is asked for. It is an earlier process's, or made for the sizes in `env`, where
         there is none yet, or one that would need the steps."""
-        frame = frames[number] if number < len(frames) else self._kept_frame(number, threads)
+        frame = frames[number] if number < len(frames) else self._cached_frame(number, threads)
         found = None if frame is None else ask(frame)
         if frame is None or (found is None and frame.outgrown):
             frame = self._made_frame(number, env, threads, () if frame is None else frame.taught)
@@ -239,15 +239,15 @@ class Segment:
                 frames[number : number + 1] = [frame]
         return frame, found
 
-    def _kept_frame(self, number: int, threads: int) -> Frame | None:
-        """The one that an earlier process kept."""
-        kept = None if self.kept is None else self.kept.find_frame(number, threads, self._form)
-        if kept is None:
+    def _cached_frame(self, number: int, threads: int) -> Frame | None:
+        """The one that an earlier process cached."""
+        cached = None if self.cached is None else self.cached.find_frame(number, threads, self._form)
+        if cached is None:
             return None
         from intarsia.plan.symbolic_binding import Frame
 
         with suppress(ValueError):
-            return self._keeping(Frame.restored(self, threads, kept), number, threads)
+            return self._keeping(Frame.restored(self, threads, cached), number, threads)
         return None
 
     def _made_frame(
@@ -260,8 +260,8 @@ class Segment:
         return None
 
     def _keeping(self, frame: Frame, number: int, threads: int) -> Frame:
-        if self.kept is not None:
-            frame.keep = partial(self.kept.keep_frame, number, threads, self._form)
+        if self.cached is not None:
+            frame.keep = partial(self.cached.keep_frame, number, threads, self._form)
         return frame
 
     @property
@@ -271,8 +271,8 @@ class Segment:
 
     def keep(self, bound: BoundSegment, env: Mapping[str, int], threads: int) -> None:
         """Keep a binding for later processes, if it is the first that this one had to make."""
-        if bound.is_first and self.kept is not None:
-            self.kept.keep(bound, env, threads, self._form)
+        if bound.is_first and self.cached is not None:
+            self.cached.keep(bound, env, threads, self._form)
 
     def bind_exactly(self, env: Mapping[str, int], threads: int) -> BoundSegment:
         """As `bind`, with no more memory than the sizes need."""
@@ -321,7 +321,7 @@ class Segment:
         return bound
 
     def bind_again(self, env: Mapping[str, int], threads: int, key: tuple[object, ...] | None = None) -> BoundSegment:
-        """As `bind`, of which the last few results are kept: for sizes that are known in a run only.
+        """As `bind`, of which the last few results are retained: for sizes that are known in a run only.
 
         `key` is the same only where the sizes are; by default all of `env`.
         """
@@ -406,7 +406,7 @@ class Segment:
                 if born < start <= last[name] < end:
                     last[name] = end  # the next iteration reads it again
                 elif start < born <= end < last[name]:
-                    first[name] = start  # what an iteration wrote is kept while the next ones run (a scan's stacked output)
+                    first[name] = start  # what an iteration wrote is needed while the next ones run (a scan's stacked output)
         return {name: (born, last[name]) for name, born in first.items()}
 
     def windows(self, serial: Sequence[bool], work: Sequence[float], threads: int) -> tuple[Window, ...]:

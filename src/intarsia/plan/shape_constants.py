@@ -154,21 +154,21 @@ class SizedValues:
 
     def __init__(self, found: Sized, most_nbytes: int = MOST_NBYTES) -> None:
         self.sized, self.most_nbytes = found, most_nbytes
-        self._kept: list[Values] = []
+        self._retained: list[Values] = []
         self._clock = 0
         self._lock = fork_safety.lock()
 
     @property
     def nbytes(self) -> int:
         with self._lock:
-            return sum(_nbytes(v) for v in self._kept)
+            return sum(_nbytes(v) for v in self._retained)
 
     def find(self, bound: BoundSegment) -> tuple[np.ndarray, list[int]] | None:
-        """The values for a binding's sizes, if they are kept: their memory, which its reader must hold, and addresses."""
+        """The values for a binding's sizes, if they are retained: their memory, which its reader must hold, and addresses."""
         values = bound.values
         array = None if values is None else values.array
         if values is None or array is None:
-            values = bound.values = self._same(bound._env) if self._kept else None
+            values = bound.values = self._same(bound._env) if self._retained else None
             array = None if values is None else values.array  # another thread may give them up at any time
             if values is None or array is None:
                 return None
@@ -177,7 +177,7 @@ class SizedValues:
         return array, values.addresses
 
     def keep(self, bound: BoundSegment, array: np.ndarray, addresses: list[int]) -> bool:
-        """After a run that computed them: whether they are kept, so that others must not write into `array`."""
+        """After a run that computed them: whether they are retained, so that others must not write into `array`."""
         if not bound.repeated:
             bound.repeated = True
             return False
@@ -185,28 +185,28 @@ class SizedValues:
             return False
         values = bound.values = Values(array, addresses, self._known(bound))
         with self._lock:
-            self._kept.append(values)
+            self._retained.append(values)
             self._clock += 1
             values.used = self._clock
-            total = sum(map(_nbytes, self._kept))
+            total = sum(map(_nbytes, self._retained))
             while total > self.most_nbytes:
-                oldest = min(self._kept, key=lambda v: v.used)
+                oldest = min(self._retained, key=lambda v: v.used)
                 total -= _nbytes(oldest)
-                self._kept.remove(oldest)
+                self._retained.remove(oldest)
                 oldest.array = None
         return True
 
     def trim(self) -> int:
         """Give all up; returns bytes."""
         with self._lock:
-            freed = sum(map(_nbytes, self._kept))
-            for values in self._kept:
+            freed = sum(map(_nbytes, self._retained))
+            for values in self._retained:
                 values.array = None
-            self._kept.clear()
+            self._retained.clear()
         return freed
 
     def _same(self, env: Mapping[str, int]) -> Values | None:
-        for values in tuple(self._kept):
+        for values in tuple(self._retained):
             if values.array is not None and all(env.get(name) == size for name, size in values.known.items()):
                 return values
         return None
@@ -214,7 +214,7 @@ class SizedValues:
     def _known(self, bound: BoundSegment) -> dict[str, int]:
         """The sizes that the values depend on: those that the steps ask for; all, where the steps were not needed yet."""
         env, segment, asked = bound._env, bound.segment, set[str]()
-        if bound._kept is not None or "steps" not in vars(segment):
+        if bound._cached is not None or "steps" not in vars(segment):
             return dict(env)
 
         def size(d: Dim) -> int:

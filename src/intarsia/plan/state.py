@@ -34,7 +34,7 @@ class State:
     """One caller's memory for a bound segment: a lease of the arena, argument blocks, step table.
 
     Attributes:
-        values: memory of the kept values that this run reads; None: the run computes them.
+        values: memory of the retained values that this run reads; None: the run computes them.
         timed: of a segment that goes in parts, the times of the last run's, in place of `times`.
     """
 
@@ -188,7 +188,7 @@ class State:
         self.externals[self._first_sized :] = self._addresses  # type: ignore[assignment] # words are numbers
 
     def end(self, bound: BoundSegment) -> None:
-        """After a run that went well: values that it computed may be kept for others."""
+        """After a run that went well: values that it computed may be retained for others."""
         if self.sized is not None and self.values is None and self._own is not None:
             if self.sized.keep(bound, self._own, list(self._addresses)):
                 self._own = None

@@ -130,7 +130,7 @@ class Shares(Work):
 
 @dataclass
 class Step:
-    """One call of a kernel, as data, so that a program can be kept in the cache.
+    """One call of a kernel, as data, so that a program can be cached.
 
     Attributes:
         kernel: text of the kernel.

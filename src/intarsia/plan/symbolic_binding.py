@@ -4,9 +4,9 @@ A frame is made when a segment is bound a second time. What its steps compute fr
 and native code runs that for other sizes: it says which steps one thread runs, finds a layout of the arena that has room, and
 writes the words of the argument blocks when a state turns to these sizes. Python is asked again only for a way through a
 step's functions that no sizes took before. Where intermediate tensors lie is decided for sizes somewhat larger than those
-asked for, and kept as long as they suffice, so that a length that grows by one in every run needs a new layout rarely.
+asked for, and retained as long as they suffice, so that a length that grows by one in every run needs a new layout rarely.
 
-All of that is data (`KeptFrame`), and this file what works on it. It is kept, and later processes begin with it
+All of that is data (`CachedFrame`), and this file what works on it. It is cached, and later processes begin with it
 (`plan.binding_cache`):
 such a frame knows the ways of the sizes that earlier processes had. A frame that learns others is made of the steps
 (`plan.traced_binding`).
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from intarsia.plan.segment import Segment
 
 _LAYOUTS = 24  # that a frame keeps, and as many for branches side by side: lengths at random need about so many
-_KEPT_LAYOUTS = 8  # of each kind, for later processes
+_CACHED_LAYOUTS = 8  # of each kind, for later processes
 _NOTHING: list[np.ndarray] = []
 _MOST_TRIES = 1 << 12  # runs of native code for one binding: then something is wrong
 _WORDS, _BLOCK, _SERIAL, _CAPACITY, _STATUS, _USED, _SIDE_BY_SIDE = (
@@ -64,25 +64,25 @@ class Rebinding:
     Attributes:
         address: of what native code says of it (see `plan.native.abi`), which lies in `memory`.
         used: words, tables included.
-        kept: tables that words are addresses of.
+        held: tables that words are addresses of.
         layouts: one of which it lies in.
     """
 
     __slots__ = (
-        "address", "arena_nbytes", "frame", "kept", "layouts", "long", "memory", "outputs", "side_by_side", "sized_nbytes",
+        "address", "arena_nbytes", "frame", "held", "layouts", "long", "memory", "outputs", "side_by_side", "sized_nbytes",
         "sliced", "used", "workspace_nbytes",
     )  # fmt: skip
 
     def __init__(
         self, frame: Frame, memory: np.ndarray, address: int, used: int, outputs: tuple[tuple[tuple[int, ...], np.dtype], ...],
         arena_nbytes: int, workspace_nbytes: int, long: bool, side_by_side: bool, sliced: dict[int, tuple[int, int]],
-        kept: Sequence[np.ndarray], layouts: Sequence[Layout], sized_nbytes: tuple[int, ...],
+        held: Sequence[np.ndarray], layouts: Sequence[Layout], sized_nbytes: tuple[int, ...],
     ) -> None:  # fmt: skip
         self.frame, self.memory, self.address = frame, memory, address
         self.used, self.outputs = used, outputs
         self.arena_nbytes, self.workspace_nbytes, self.long = arena_nbytes, workspace_nbytes, long
         self.side_by_side, self.sliced = side_by_side, sliced
-        self.kept, self.layouts, self.sized_nbytes = kept, layouts, sized_nbytes
+        self.held, self.layouts, self.sized_nbytes = held, layouts, sized_nbytes
 
     @property
     def serial(self) -> np.ndarray:
@@ -99,7 +99,7 @@ class Repeated:
         words: int64 [sizes, words], before the addresses that `Outline.leased` says are added.
         serial: [sizes, steps], whether one thread runs a step; jumps are said to be.
         outputs: int64 [sizes, outputs], bytes of each output.
-        kept: tables that words are addresses of.
+        held: tables that words are addresses of.
     """
 
     frame: Frame
@@ -107,7 +107,7 @@ class Repeated:
     serial: np.ndarray
     arena_nbytes: int
     outputs: np.ndarray
-    kept: Sequence[np.ndarray] = ()
+    held: Sequence[np.ndarray] = ()
 
 
 class Shared:
@@ -121,13 +121,13 @@ class Shared:
 class Layout:
     """Where tensors lie: `row` as `FIELDS` have it, whose last is the address of `offsets`."""
 
-    def __init__(self, kept: np.ndarray, offsets: np.ndarray, nbytes: int) -> None:
-        self.kept, self.offsets, self.nbytes = kept, offsets, nbytes
-        self.row = [int(kept.sum()), nbytes, int(kept.ctypes.data), int(offsets.ctypes.data)]
+    def __init__(self, rooms: np.ndarray, offsets: np.ndarray, nbytes: int) -> None:
+        self.rooms, self.offsets, self.nbytes = rooms, offsets, nbytes
+        self.row = [int(rooms.sum()), nbytes, int(rooms.ctypes.data), int(offsets.ctypes.data)]
 
 
 @dataclass(frozen=True)
-class KeptFrame:
+class CachedFrame:
     """A frame as data.
 
     Attributes:
@@ -189,26 +189,26 @@ class Frame:
     # --- between processes ---
 
     @classmethod
-    def restored(cls, segment: Segment, threads: int, kept: KeptFrame) -> Frame:
+    def restored(cls, segment: Segment, threads: int, cached: CachedFrame) -> Frame:
         """The frame of an earlier process.
 
         Raises:
             ValueError: there is no native code that binds sizes.
         """
-        kept.outline.locate(segment)
-        self = cls(segment, threads, kept.outline)
-        self._capacity, self.windows, self.loops, self.taught = kept.capacity, kept.windows, kept.loops, kept.taught
-        for kind, layouts in kept.layouts.items():
+        cached.outline.locate(segment)
+        self = cls(segment, threads, cached.outline)
+        self._capacity, self.windows, self.loops, self.taught = cached.capacity, cached.windows, cached.loops, cached.taught
+        for kind, layouts in cached.layouts.items():
             self._point_at(kind, [Layout(*layout) for layout in layouts])
         return self
 
-    def kept(self) -> KeptFrame | None:
+    def cached(self) -> CachedFrame | None:
         """What later processes begin with; None where it is not data alone."""
-        layouts = {k: [(x.kept, x.offsets, x.nbytes) for x in found[:_KEPT_LAYOUTS]] for k, found in self._layouts.items()}
-        return KeptFrame(self.outline, self._capacity, self.windows, self.loops, layouts, self.taught)
+        layouts = {k: [(x.rooms, x.offsets, x.nbytes) for x in found[:_CACHED_LAYOUTS]] for k, found in self._layouts.items()}
+        return CachedFrame(self.outline, self._capacity, self.windows, self.loops, layouts, self.taught)
 
     def _count(self, bindings: int) -> None:
-        """Have it kept after 1, 2, 4, 7, 11 ... bindings, if it has learned something since it was last."""
+        """have it cached after 1, 2, 4, 7, 11 ... bindings, if it has learned something since it was last."""
         self._made += bindings
         if self._made >= self._due and self.keep is not None:
             self._due = self._made + self._made // 2 + 1
@@ -223,12 +223,12 @@ class Frame:
         with self._lock:
             while True:
                 block = np.empty(self._words, np.int64)
-                kept = self._run(env, block)
-                if kept is None:
+                held = self._run(env, block)
+                if held is None:
                     return None
                 if self._io[_STATUS] == OK:
                     self._count(1)
-                    return self._found(block, address_of(block), kept)
+                    return self._found(block, address_of(block), held)
 
     @property
     def _words(self) -> int:
@@ -255,13 +255,13 @@ class Frame:
                     io[_WORDS], io[_CAPACITY] = address + 8 * (self._head - self.outline.count), self._capacity
                     self._native(self._address, BINDING, 1)
                     status = io[_STATUS]
-                kept: list[np.ndarray] | None = _NOTHING
+                held: list[np.ndarray] | None = _NOTHING
                 if status != OK:
                     start = words * len(found)
-                    kept = self._run(env, memory[start : start + words])
-                if kept is None or io[_STATUS] != OK:
+                    held = self._run(env, memory[start : start + words])
+                if held is None or io[_STATUS] != OK:
                     break
-                found.append(self._found(memory, address, kept))
+                found.append(self._found(memory, address, held))
                 address += 8 * words
             self._count(len(found))
         return found
@@ -270,14 +270,14 @@ class Frame:
         """Run native code for these sizes, until it has written into `block` or has no room there; returns arrays that words
         are addresses of, None where these sizes are not the frame's. `words`: it has those behind what is said of steps."""
         io, registers, steps = self._io, self.outline.registers, self.steps
-        kept: list[np.ndarray] = []
+        held: list[np.ndarray] = []
         self.other_addresses = self.outgrown = False
         try:
             for name, register in self.outline.symbols.items():
                 registers[register] = env[name]
         except OverflowError:
             return None
-        if self._asked and not self._ask(env, kept):
+        if self._asked and not self._ask(env, held):
             return None
         address, count = address_of(block), self.outline.count
         if words:
@@ -289,10 +289,10 @@ class Frame:
             self._native(self._address, BINDING, 1)
             status = io[_STATUS]
             if status == OK:
-                return kept
+                return held
             if status == NO_ROOM:
                 self._capacity = max(self._capacity, io[_USED] + io[_USED] // 4)
-                return kept
+                return held
             if status == NO_LAYOUT:
                 self._add_layout("apart" if io[_SIDE_BY_SIDE] else "layouts")
             elif status > OK:
@@ -300,26 +300,26 @@ class Frame:
             elif status == ELSEWHERE:
                 self.other_addresses = True
                 return None
-            elif not self._extended(MISSED - status, env, kept):
+            elif not self._extended(MISSED - status, env, held):
                 return None
         return None
 
-    def _found(self, memory: np.ndarray, address: int, kept: list[np.ndarray]) -> Rebinding:
+    def _found(self, memory: np.ndarray, address: int, held: list[np.ndarray]) -> Rebinding:
         registers = self.outline.registers
         kinds = [(shape(registers), dtype) for shape, dtype in self._kinds]
         arena_nbytes, workspace_nbytes, used, side_by_side, _, slow = self._io[_FOUND]
         return Rebinding(
             self, memory, address, used, self._outputs(kinds), arena_nbytes, workspace_nbytes,
             executor_abi.is_long(self._all_work.value) or self.loops, bool(side_by_side), self._sliced(slow) if slow else {},
-            kept,
+            held,
             self._layouts["apart" if side_by_side else "layouts"], self._sized_nbytes(registers),
         )  # fmt: skip
 
-    def _ask(self, env: Mapping[str, int], kept: list[np.ndarray]) -> bool:
+    def _ask(self, env: Mapping[str, int], held: list[np.ndarray]) -> bool:
         """Ask Python for what the tape cannot compute; False where other addresses are wanted."""
         raise NotImplementedError
 
-    def _extended(self, number: int, env: Mapping[str, int], kept: list[np.ndarray]) -> bool:
+    def _extended(self, number: int, env: Mapping[str, int], held: list[np.ndarray]) -> bool:
         """Whether there is a way through a section for these sizes now."""
         self.outgrown = True
         return False
@@ -401,7 +401,7 @@ class Frame:
             found = self._many(columns, count)
         if found is None:
             return None
-        blocks, rooms, outputs, kept = found
+        blocks, rooms, outputs, held = found
         layout = self._layout_for(rooms.max(0))
         with self._lock:
             self._count(count)
@@ -409,13 +409,13 @@ class Frame:
         words[:, outline.arena] += layout.offsets[outline.arena_slots]
         serial = blocks[:, : self.steps].astype(bool)
         serial[:, outline.functions == 0] = True
-        return Repeated(self, words, serial, layout.row[1], outputs, kept)
+        return Repeated(self, words, serial, layout.row[1], outputs, held)
 
     def _many(
         self, columns: Mapping[str, Sequence[int]], count: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]] | None:
         """Rows of which steps one thread runs and of words; bytes of the arena and of outputs; arrays that words refer to."""
-        outline, kept = self.outline, list[np.ndarray]()
+        outline, held = self.outline, list[np.ndarray]()
         names = list(columns if self._asked else outline.symbols)  # on which the rows depend
         keys: list[tuple[int, ...]] = list(zip(*(columns[n] for n in names), strict=True)) if names else [()] * count
         first = {key: i for i, key in reversed([*enumerate(keys)])}
@@ -431,16 +431,16 @@ class Frame:
             registers = np.frombuffer(outline.registers, np.int64)
             rooms[row], outputs[row] = registers[outline.slots], registers[outline.output_nbytes]
             del registers  # the tape may grow
-            kept += found
+            held += found
         number = {key: row for row, key in enumerate(first)}
         rows = [number[key] for key in keys]
-        return blocks[rows], rooms, outputs[rows], kept
+        return blocks[rows], rooms, outputs[rows], held
 
     def _layout_for(self, room: np.ndarray) -> Layout:
-        """A layout that is kept and has so much room, or a new one."""
+        """A layout that is retained and has so much room, or a new one."""
         most = room.sum() * 3 // 2 + 2 * LEAST_ROOM * len(room)
         for layout in self._layouts["layouts"]:
-            if layout.row[0] <= most and (room <= layout.kept).all():
+            if layout.row[0] <= most and (room <= layout.rooms).all():
                 return layout
         found = self._laid_out(room, self.outline.lifetimes)
         with self._lock:

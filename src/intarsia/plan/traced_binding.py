@@ -11,7 +11,7 @@ import numpy as np
 from intarsia.errors import InvalidArgument
 from intarsia.graph.guards import MOST_WAYS
 from intarsia.plan.binding_tracer import Notes, sizes_of
-from intarsia.plan.symbolic_binding import Frame, KeptFrame, native
+from intarsia.plan.symbolic_binding import CachedFrame, Frame, native
 
 if TYPE_CHECKING:
     from intarsia.plan.segment import Segment
@@ -38,10 +38,10 @@ class NotedFrame(Frame):
         for sizes in taught:
             self._learn(sizes)
 
-    def kept(self) -> KeptFrame | None:
+    def cached(self) -> CachedFrame | None:
         self.outline.arrays = arrays = self._notes.arrays()
         plain = all(type(array) is np.ndarray and array.flags.c_contiguous for _, array in arrays)
-        return super().kept() if plain and not self._asked else None
+        return super().cached() if plain and not self._asked else None
 
     def _find_windows(self, env: Mapping[str, int]) -> None:
         with self._without_layout():
@@ -57,11 +57,11 @@ class NotedFrame(Frame):
         with self._lock, self._without_layout(), suppress(InvalidArgument, KeyError):
             self._run(sizes, np.empty(self._words, np.int64))
 
-    def _ask(self, env: Mapping[str, int], kept: list[np.ndarray]) -> bool:
+    def _ask(self, env: Mapping[str, int], held: list[np.ndarray]) -> bool:
         """Ask Python for what the tape cannot compute; False where other addresses are wanted."""
         size = sizes_of(env)
         for asked in self._asked:
-            fixed, numbers = asked.ask(size, kept, None)
+            fixed, numbers = asked.ask(size, held, None)
             if fixed != asked.section.fixed or len(numbers) != len(asked.section.places):
                 self.other_addresses = True
                 return False
@@ -69,13 +69,13 @@ class NotedFrame(Frame):
                 self.outline.put(register, number)
         return True
 
-    def _extended(self, number: int, env: Mapping[str, int], kept: list[np.ndarray]) -> bool:
+    def _extended(self, number: int, env: Mapping[str, int], held: list[np.ndarray]) -> bool:
         """Whether there is a way through a section for these sizes now."""
         tape, asked = self._notes.tape, self._notes.asked[number]
         if asked.section.ways >= MOST_WAYS and asked.may_be_left:
             tape.leave(asked.section)
             self._asked.append(asked)
-            found = self._ask(env, kept)
+            found = self._ask(env, held)
         else:
             try:
                 found = tape.extend(number, env)

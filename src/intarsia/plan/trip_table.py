@@ -23,7 +23,7 @@ from intarsia.plan.symbolic_binding import Repeated
 
 _SERIAL = 1
 _MOST = (1 << 63) - 1
-_KEPT_NBYTES = 1 << 20  # of memory that is kept for whoever needs less
+_RETAINED_NBYTES = 1 << 20  # of memory that is retained for whoever needs less
 COUNT_WORDS, MOVE_WORDS = 8, 5  # as `kernels.movement.loop_carry_kernels` has them
 
 
@@ -58,7 +58,7 @@ class Batch:
     def __init__(self, bound: Repeated, places: Places, kernels: dict[str, int]) -> None:
         outline = bound.frame.outline
         self.count, self.arena_nbytes = len(bound.words), bound.arena_nbytes
-        self._leased, self._kept = outline.arena, bound.kept
+        self._leased, self._held = outline.arena, bound.held
         steps, own = len(outline.counts), bound.words.shape[1]
         copies, looked = places.copies.shape[1], places.condition is not None
         copy_at = own
@@ -180,11 +180,11 @@ class Lessee:
             OutOfMemory: there is none.
         """
         try:
-            kept = self._idle.pop()
+            idle = self._idle.pop()
         except IndexError:
-            kept = None
-        if kept is not None and nbytes <= kept.nbytes <= max(4 * nbytes, _KEPT_NBYTES):
-            return kept
+            idle = None
+        if idle is not None and nbytes <= idle.nbytes <= max(4 * nbytes, _RETAINED_NBYTES):
+            return idle
         self.block_nbytes, self.blocks = nbytes, 1
         return self._arena.lease(self, nbytes)
 

@@ -190,12 +190,12 @@ def again_call(
     return found
 
 
-def lend(most_kept: int) -> tuple[Lend, np.ndarray] | None:
+def lend(most_retained: int) -> tuple[Lend, np.ndarray] | None:
     """`ResultMemory.lender`."""
     if interpreter.functions() is None:
         return None
     leases = lasting_words(word.LEASE_WORDS)  # blocks that are still used refer to it
-    leases[word.LEASE_MOST], leases[word.LEASE_API] = most_kept, _api()
+    leases[word.LEASE_MOST], leases[word.LEASE_API] = most_retained, _api()
     words = _words(word.FEED_ROWS, None)
     words[word.FEED_LEASES], words[word.FEED_ARRAY_TYPE] = leases.ctypes.data, id(np.ndarray)
     return native_function(words, _empty_method()), leases

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("llvmlite", reason="writes kernels with llvmlite")
 
-from intarsia.codegen.llvm.cached_kernel_text import kept
+from intarsia.codegen.llvm.cached_kernel_text import cached_text
 from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import KernelText, kernel_text
 from intarsia.codegen.llvm.target import Target
@@ -31,10 +31,10 @@ def test_written_once_for_all_processes(tmp_path: Path) -> None:
         written.append((number, effort))
         return kernel_text("some", IR.replace("NUMBER", str(number)), effort)
 
-    first = kept(write)
+    first = cached_text(write)
     texts = [first(1), first(2), first(1, Effort.CODE), first(1)]
     assert written == [(1, "all"), (2, "all"), (1, "code")]
-    another_process = kept(write)
+    another_process = cached_text(write)
     again = [another_process(1), another_process(2), another_process(1, Effort.CODE)]
     assert written == [(1, "all"), (2, "all"), (1, "code")]
     assert [(t.symbol, t.ir, t.effort) for t in again] == [(t.symbol, t.ir, t.effort) for t in texts[:3]]
@@ -42,7 +42,7 @@ def test_written_once_for_all_processes(tmp_path: Path) -> None:
     for path in tmp_path.rglob("text-*"):
         path.chmod(0o600)
         path.write_bytes(path.read_bytes()[:-2])
-    assert kept(write)(2).ir == texts[1].ir
+    assert cached_text(write)(2).ir == texts[1].ir
     assert written[3:] == [(2, "all")]
 
 
@@ -50,7 +50,7 @@ def test_a_packed_text_is_a_text() -> None:
     def write(number: int) -> KernelText:
         return kernel_text("some", IR.replace("NUMBER", str(number)))
 
-    texts = [kept(write)(number) for number in (1, 1, 2)]
+    texts = [cached_text(write)(number) for number in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
     assert len({*texts}) == 2
     assert texts[0].size > 0
@@ -65,7 +65,7 @@ def test_parts_are_kept_with_their_text() -> None:
         return kernel_text("outer", call, parts=[kernel_text("middle", IR, Effort.CODE, parts=[inner])])
 
     written = write()
-    for text in (kept(write)(), kept(write)()):  # written, and read from the cache
+    for text in (cached_text(write)(), cached_text(write)()):  # written, and read from the cache
         assert (text.symbol, text.ir) == (written.symbol, written.ir)
         (middle,) = text.parts
         assert (middle.symbol, middle.ir, middle.effort) == (written.parts[0].symbol, written.parts[0].ir, Effort.CODE)
@@ -74,7 +74,7 @@ def test_parts_are_kept_with_their_text() -> None:
 
 def test_without_a_cache_they_are_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("INTARSIA_CACHE", "0")
-    assert kept(lambda n: kernel_text("some", IR.replace("NUMBER", str(n))))(5).ir.endswith("; 5\n")
+    assert cached_text(lambda n: kernel_text("some", IR.replace("NUMBER", str(n))))(5).ir.endswith("; 5\n")
     assert not list(tmp_path.iterdir())
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from loop_kernels import check_loops, compiled
 
-from intarsia.codegen.loops.reuse_in_output import kept_value
+from intarsia.codegen.loops.reuse_in_output import reused_value
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
 from intarsia.ops.nn.softmax import log_softmax_over, softmax_over
@@ -61,7 +61,7 @@ def test_values_that_are_not_the_same_element_are_not_kept() -> None:
     t, x = operand(6, 6)
     powers = k.exp(t)
     crossed = k.transpose(powers, [1, 0]) / k.reduce_sum(powers, [1], keepdims=True)
-    assert kept_value(crossed, ["i0", "i1"]) is None
+    assert reused_value(crossed, ["i0", "i1"]) is None
     check_loops([crossed], [x])
     shared = k.exp(t) / k.reduce_sum(k.broadcast(k.exp(t), (2, 6, 6)), [0, 2])
     check_loops([shared], [x])

@@ -1,4 +1,4 @@
-"""Kernels' texts that take long to write, kept in the user's cache by the arguments they were written from."""
+"""Kernels' texts that take long to write, cached by the arguments they were written from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from intarsia.codegen.llvm.jit import KernelText
 _Arguments = ParamSpec("_Arguments")
 
 
-def kept(write: Callable[_Arguments, KernelText]) -> Callable[_Arguments, KernelText]:
+def cached_text(write: Callable[_Arguments, KernelText]) -> Callable[_Arguments, KernelText]:
     """`write` for arguments whose `repr` says all of them: done once in a process, and once for all in a cache."""
 
     @functools.cache

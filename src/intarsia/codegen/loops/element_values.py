@@ -26,7 +26,7 @@ from intarsia.codegen.loops.index_expr import (
     regroup,
 )
 from intarsia.codegen.loops.interior_windows import Bordered, bordered, is_written_out, window_elements
-from intarsia.codegen.loops.reuse_in_output import Kept, substituted
+from intarsia.codegen.loops.reuse_in_output import Reused, substituted
 from intarsia.codegen.loops.scope import ROLLED, LoopBuilder, Scope
 from intarsia.graph.dims import Dim, Expr, product
 from intarsia.graph.dtypes import DType
@@ -53,11 +53,11 @@ class ValueEmitter(LoopBuilder):
     chunk: int
     results: list[ir_builder.Value]
     kept_offsets: list[Dim]
-    kept_shape: Sequence[Dim]
+    reused_shape: Sequence[Dim]
 
     def __init__(self) -> None:
         super().__init__()
-        self.kept: Kept | None = None
+        self.reused: Reused | None = None
         self.outermost: Scope | None = None  # where values are computed at the earliest, None: where all threads come by
         self.serial = 0
         self.tables: dict[bytes, ir_builder.GlobalVariable] = {}
@@ -80,8 +80,8 @@ class ValueEmitter(LoopBuilder):
         if known is None:
             if self.rows is not None and key in self.rows.values:
                 known = self._from_row(key, t.dtype, place)
-            elif self.kept is not None and t is self.kept.value and key[1] == self.kept.at:
-                known = self._load_kept(self.kept, place)
+            elif self.reused is not None and t is self.reused.value and key[1] == self.reused.at:
+                known = self._load_reused(self.reused, place)
             else:
                 known = self._emit(t, at, place)
             place.memo[key] = known
@@ -138,20 +138,20 @@ class ValueEmitter(LoopBuilder):
         self._row(place, [], start, end, body, "row")
         self.rows = rows
 
-    def _load_kept(self, kept: Kept, scope: Scope) -> ir_builder.Value:
+    def _load_reused(self, reused: Reused, scope: Scope) -> ir_builder.Value:
         """The value that the reduction, which is computed first, left in the output."""
-        self._value(kept.reduction, list(kept.reduced_at), scope)
-        return Emitter(scope.builder).load(self._kept_place(kept, {}, scope), kept.value.dtype)
+        self._value(reused.reduction, list(reused.reduced_at), scope)
+        return Emitter(scope.builder).load(self._reused_place(reused, {}, scope), reused.value.dtype)
 
-    def _store_kept(self, kept: Kept, ks: list[Index], scope: Scope) -> None:
+    def _store_reused(self, reused: Reused, ks: list[Index], scope: Scope) -> None:
         reduced: dict[Index, Index] = {("v", f"r{i}"): k for i, k in enumerate(ks)}
-        value = self._value(kept.value, [substituted(i, reduced) for i in kept.inside], scope)
-        Emitter(scope.builder).store(value, self._kept_place(kept, reduced, scope), kept.value.dtype)
+        value = self._value(reused.value, [substituted(i, reduced) for i in reused.inside], scope)
+        Emitter(scope.builder).store(value, self._reused_place(reused, reduced, scope), reused.value.dtype)
 
-    def _kept_place(self, kept: Kept, reduced: dict[Index, Index], scope: Scope) -> ir_builder.Value:
-        output = [substituted(i, reduced) for i in kept.place] if reduced else kept.output
+    def _reused_place(self, reused: Reused, reduced: dict[Index, Index], scope: Scope) -> ir_builder.Value:
+        output = [substituted(i, reduced) for i in reused.place] if reduced else reused.output
         shifted = [add(i, of_dim(o)) for i, o in zip(output, self.kept_offsets, strict=True)]
-        return self._pointer(self.results[0], shifted, self.kept_shape, kept.value.dtype, scope)
+        return self._pointer(self.results[0], shifted, self.reused_shape, reused.value.dtype, scope)
 
     def _emit(self, t: Tensor, at: list[Index], scope: Scope) -> ir_builder.Value:
         rule: Callable[[Tensor, list[Index], Scope], ir_builder.Value] | None = getattr(self, "_emit_" + t.prim, None)
@@ -340,8 +340,8 @@ class ValueEmitter(LoopBuilder):
         def element(ks: list[Index], inner: Scope) -> ir_builder.Value:
             kept, reduced = iter(at), iter(ks)
             value = self._value(x, [next(reduced) if i in axes else next(kept) for i in range(x.rank)], inner)
-            if self.kept is not None and t is self.kept.reduction and tuple(at) == self.kept.reduced_at:
-                self._store_kept(self.kept, ks, inner)
+            if self.reused is not None and t is self.reused.reduction and tuple(at) == self.reused.reduced_at:
+                self._store_reused(self.reused, ks, inner)
             return value
 
         return self._reduction(t, op, [x.shape[i] for i in axes], element, at, scope)

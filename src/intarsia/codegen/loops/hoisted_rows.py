@@ -1,4 +1,4 @@
-"""What does not change along some axes of an output, but along its last one: computed once for many rows, kept on the stack.
+"""What does not change along some axes of an output, but along its last one: computed once for many rows, stored on the stack.
 
 The columns that an image is resized from, and their weights, are the same for all channels. So the loops along such axes
 come inside the others: in front of them a row of each such value is computed, and the innermost loop reads it.
@@ -40,7 +40,7 @@ Key = tuple[Any, ...]  # ("t", id of a tensor, indices), or ("i", index)
 
 @dataclass(frozen=True)
 class Rows:
-    """Values to be kept in rows.
+    """Values to be stored in rows.
 
     Attributes:
         axes: the output's axes along which they do not change, whose loops therefore come inside the others.

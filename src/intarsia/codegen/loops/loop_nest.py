@@ -3,9 +3,9 @@
 The nest walks the output's index space. An outer loop, shared out among threads, covers all axes but the last in row-major
 order and chunks of the last one; the inner loop runs along the last axis, with unit stride, and is left to LLVM to
 vectorise. Values that do not depend on inner loops are computed where the loops they depend on are (so softmax's maximum
-is found once a row, and its powers, which the sum and the output need, are kept in the output: `reuse_in_output`). A reduction
-that depends on the inner axis accumulates into a row of that axis's chunk, so that its inner loop too runs with unit stride
-(pooling in NHWC, column sums, plain matrix products).
+is found once a row, and its powers, which the sum and the output need, are stored in the output: `reuse_in_output`). A
+reduction that depends on the inner axis accumulates into a row of that axis's chunk, so that its inner loop too runs with
+unit stride (pooling in NHWC, column sums, plain matrix products).
 
 Arguments of a kernel: operand pointers, output pointers, then run-time sizes (see `LoopKernel`).
 """
@@ -29,7 +29,7 @@ from intarsia.codegen.loops.element_values import stripped
 from intarsia.codegen.loops.hoisted_rows import BLOCK, Rows, rows_of
 from intarsia.codegen.loops.index_expr import ELEMENTWISE, Index, add, linear, of_dim, operand_indices
 from intarsia.codegen.loops.interior_windows import Bordered, bordered, emptiable, is_written_out, reads_apart, window_elements
-from intarsia.codegen.loops.reuse_in_output import kept_value
+from intarsia.codegen.loops.reuse_in_output import reused_value
 from intarsia.codegen.loops.scan_and_scatter import ROW_CHUNK, InOrder
 from intarsia.codegen.loops.scope import FORCED, MASKED, ROLLED, Scope
 from intarsia.codegen.loops.sizes_as_arguments import with_open_sizes
@@ -261,8 +261,8 @@ class _Lowering(InOrder):
         self.chunk = plan.chunk
         self.row_variable = None if plan.inner is None else names[plan.inner]
         self.rolls_extrema = plan.inner is not None and self._is_of_parts(shape[plan.inner])
-        self.kept = kept_value(roots[0], names) if plan.whole_rows and len(roots) == 1 else None
-        self.kept_offsets, self.kept_shape = offsets, full
+        self.reused = reused_value(roots[0], names) if plan.whole_rows and len(roots) == 1 else None
+        self.kept_offsets, self.reused_shape = offsets, full
         outer, rows = plan.outer, plan.rows
         chunks: Dim = 1
         if plan.inner is not None and not plan.whole_rows and not (plan.chunk == CHUNK and shape[plan.inner] in self.short):
@@ -279,7 +279,7 @@ class _Lowering(InOrder):
 
         def iteration(scope: Scope, places: list[ir_builder.Value]) -> None:
             scope.variables = {names[n]: place for n, place in zip(outer, places, strict=False)}
-            if self.kept is not None and self.kept.single_row:
+            if self.reused is not None and self.reused.single_row:
                 self.outermost = scope
             b, (block, part) = scope.builder, places[-2:]
             start = I64(0) if chunks == 1 else b.mul(part, I64(plan.chunk))
@@ -293,7 +293,7 @@ class _Lowering(InOrder):
             self._middle(scope, plan, roots, shape, names, offsets, full)
 
         self._places(top, sizes, low, high, iteration, "outer")
-        self.kept = self.outermost = self.rows = None
+        self.reused = self.outermost = self.rows = None
 
     def _none_where_empty(self, scope: Scope, total: ir_builder.Value, inside: Sequence[Dim]) -> ir_builder.Value:
         """`total`, or 0 where one of the sizes inside is: the rows of shape (2**39, 0) are not worth walking."""

@@ -1,4 +1,4 @@
-"""Costly values that both a reduction and the output need (softmax's powers): kept in the output until it is written.
+"""Costly values that both a reduction and the output need (softmax's powers): stored in the output until it is written.
 
 The reduction's loop stores the value of each element where the output's element will be; the loop that computes the output
 reads it there instead of computing it again.
@@ -18,8 +18,8 @@ _Costly = dict[int, tuple[Tensor, tuple[Index, ...]]]
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A value that is kept; reduced axes are written ("v", "r0"), ("v", "r1"), ...
+class Reused:
+    """A value that is stored for reuse; reduced axes are written ("v", "r0"), ("v", "r1"), ...
 
     Attributes:
         value, at: what the output reads, and at which indices.
@@ -43,7 +43,7 @@ class Kept:
         return not _variables(self.reduced_at)
 
 
-def kept_value(root: Tensor, names: Sequence[str]) -> Kept | None:
+def reused_value(root: Tensor, names: Sequence[str]) -> Reused | None:
     """A costly value of the output's type, one per element of `root` (at the loop variables `names`), and in a reduction."""
     if root.dtype not in (DType.FLOAT, DType.DOUBLE):
         return None
@@ -64,7 +64,7 @@ def kept_value(root: Tensor, names: Sequence[str]) -> Kept | None:
                 if wanted <= _variables(at):
                     output: tuple[Index, ...] = tuple(("v", n) for n in names)
                     place = tuple(back.get(i, i) for i in output)
-                    return Kept(value, at, reduction, tuple(reduced_at), inside, output, place)
+                    return Reused(value, at, reduction, tuple(reduced_at), inside, output, place)
     return None
 
 

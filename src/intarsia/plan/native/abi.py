@@ -21,7 +21,7 @@ FIELDS = (
     "windows nwindows "
     # registers of bytes of slots; those from `scratch` on are of scratch memory; (word, slot) with offset (int64)
     "slots nslots scratch arena narena offsets "
-    # layouts (int64: bytes in all kept, bytes of the arena, address of room for each slot, of offsets), and those for branches
+    # layouts (int64: bytes in all rooms, bytes of the arena, address of room for each slot, of offsets), and those for branches
     "layouts nlayouts apart napart room "
     # found: one of the statuses, bytes of the arena, of the largest scratch memory, words used; whether
     # branches go side by side, all steps are serial; how many take long; all work (a float)

@@ -180,9 +180,9 @@ class _Binder:
             enough = body.cell(0, "enough")
             with body.when(b.icmp_signed("<=", body.load_i64(layout), most)):
                 enough.set(1)
-                kept = body.load_pointer(layout, 2)
+                rooms = body.load_pointer(layout, 2)
                 with self._rows("slots", 1) as (entry, i):
-                    lacks = body.less(body.load_i64(body.at(kept, body.mul(i, 8))), self._value_at(entry))
+                    lacks = body.less(body.load_i64(body.at(rooms, body.mul(i, 8))), self._value_at(entry))
                     enough.set(body.select(lacks, 0, enough.get()))
             found.set(body.select(body.equal(enough.get(), 1), number.get(), -1))
             number.add(1)

@@ -31,7 +31,7 @@ from intarsia.printable import get_logger
 from intarsia.providers.gpu.decompositions import device_registry, rewritten
 from intarsia.providers.gpu.launch_ranges import Region
 from intarsia.providers.gpu.plan import Constants, Plan, described, leaf_of, values_nbytes
-from intarsia.providers.gpu.plan_cache import SMALL_NBYTES, KeptPlan, PlanStore
+from intarsia.providers.gpu.plan_cache import SMALL_NBYTES, CachedPlan, PlanStore
 
 _logger = get_logger("intarsia")
 _MOST_COPIED = 4 << 20  # bytes of constants that a kept plan may have of its own
@@ -78,7 +78,7 @@ def bind(
     scope.lower()
     plan = work.plan(scope, tuple(shapes))
     if store is not None and (leaves := work.kept_leaves(graph)) is not None:
-        store.keep(key, KeptPlan(plan.jobs, work.cut.stored, plan.outputs, leaves, plan.regions, work.kept_prepared()))
+        store.keep(key, CachedPlan(plan.jobs, work.cut.stored, plan.outputs, leaves, plan.regions, work.kept_prepared()))
     return plan
 
 
@@ -111,7 +111,7 @@ def _predict(
 
 
 def _restored(
-    kept: KeptPlan, graph: Graph, inputs: tuple[str, ...], gpu: Gpu, constants: Constants, libraries: Libraries | None,
+    kept: CachedPlan, graph: Graph, inputs: tuple[str, ...], gpu: Gpu, constants: Constants, libraries: Libraries | None,
     graphs: Graphs | None,
 ) -> Plan:  # fmt: skip
     fixed = {*kept.leaves, *kept.prepared}

@@ -31,7 +31,7 @@ _logger = get_logger("intarsia")
 
 
 @dataclass(frozen=True)
-class KeptPlan:
+class CachedPlan:
     """What a plan is made of besides memory.
 
     Attributes:
@@ -74,15 +74,15 @@ class PlanStore:
         )
         return f"launches-{found}"
 
-    def load(self, key: str) -> KeptPlan | None:
+    def load(self, key: str) -> CachedPlan | None:
         """The plan; None where it has to be made, with the reason in the log."""
-        found: KeptPlan | None = None if self.obstacle else get_cache().load(key)
+        found: CachedPlan | None = None if self.obstacle else get_cache().load(key)
         if found is None:
             why = self.obstacle or "no plan is kept for these nodes, sizes, numbers and this version"
             _logger.debug("launches are planned anew: %s", why)
         return found
 
-    def keep(self, key: str, plan: KeptPlan) -> None:
+    def keep(self, key: str, plan: CachedPlan) -> None:
         if not self.obstacle:
             get_cache().store(key, plan)
 

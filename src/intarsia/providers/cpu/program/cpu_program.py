@@ -18,7 +18,7 @@ from intarsia.graph.dims import evaluate, symbols_of
 from intarsia.graph.model import Graph, TensorType, Value
 from intarsia.machine import fork_safety
 from intarsia.plan.array_address import address_of
-from intarsia.plan.binding_cache import Kept
+from intarsia.plan.binding_cache import BindingCache
 from intarsia.plan.bound_segment import BoundSegment
 from intarsia.plan.executor_abi import SLICED
 from intarsia.plan.microbatch_cost import is_large
@@ -172,7 +172,7 @@ class CpuProgram(Program):
         """Begin with bindings that earlier processes cached under `key`, and cache one of each segment."""
         segments = [segment for executable in self.executable.nested() for segment in executable.segments()]
         for number, segment in enumerate(segments):
-            segment.kept = Kept(f"{key}-{number}")
+            segment.cached = BindingCache(f"{key}-{number}")
 
     @cached_property
     def registry(self) -> Registry:

@@ -8,7 +8,7 @@ stored beside its sums is 0.
 from __future__ import annotations
 
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
-from intarsia.codegen.llvm.cached_kernel_text import kept
+from intarsia.codegen.llvm.cached_kernel_text import cached_text
 from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import SYMBOL_PLACEHOLDER, KernelText
 from intarsia.codegen.llvm.target import Target
@@ -19,7 +19,7 @@ from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile, 
 _F32 = DType.FLOAT
 
 
-@kept
+@cached_text
 def lane_micro_text(tile: Tile, target: Target) -> KernelText:
     """All variants as one function."""
     module = Module(target)

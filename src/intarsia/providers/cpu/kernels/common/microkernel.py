@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
-from intarsia.codegen.llvm.cached_kernel_text import kept
+from intarsia.codegen.llvm.cached_kernel_text import cached_text
 from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import SYMBOL_PLACEHOLDER, KernelText
 from intarsia.codegen.llvm.target import Target
@@ -145,7 +145,7 @@ def columns_time(n: int, tile: Tile) -> float:
     return 1.06 * (vectors // 2 * 2) + 1.35 * (vectors % 2)
 
 
-@kept
+@cached_text
 def micro_text(
     dtype: DType, target: Target, tile: Tile | None = None, stored: DType | None = None, met: Met = EVERY
 ) -> KernelText:  # fmt: skip
@@ -169,7 +169,7 @@ def tiled_rows(tile: Tile) -> int:
     return tile.rows * 4 // 5
 
 
-@kept
+@cached_text
 def tiled_micro_text(dtype: DType, target: Target, tile: Tile) -> KernelText:
     """As `micro_text` for packed A, of `tiled_rows(tile)` rows and more, one tap."""
 

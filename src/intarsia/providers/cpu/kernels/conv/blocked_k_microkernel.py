@@ -17,7 +17,7 @@ into the second-level cache the lines of one step of B at `ahead`, which then mo
 from __future__ import annotations
 
 from intarsia.codegen.builder.kernel_body import Body, Value
-from intarsia.codegen.llvm.cached_kernel_text import kept
+from intarsia.codegen.llvm.cached_kernel_text import cached_text
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
@@ -65,7 +65,7 @@ def blocked_tile(n: int, rows: int | None, dtype: DType, target: Target, *, halv
     return min((Tile(r, v, basic.lanes, basic.itemsize) for r, v in ((6, 4), (8, 3), (14, 2))), key=cost)
 
 
-@kept
+@cached_text
 def stepped_micro_text(dtype: DType, target: Target, tile: Tile, met: Met = EVERY) -> KernelText:
     """The micro-kernels of `dtype` (FLOAT or DOUBLE) for `tile` as one function; see the module's text for its signature, and
     `microkernel.micro_text`."""

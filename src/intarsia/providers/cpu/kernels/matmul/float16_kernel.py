@@ -17,7 +17,7 @@ import numpy as np
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
 from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.llvm import ir_builder
-from intarsia.codegen.llvm.cached_kernel_text import kept
+from intarsia.codegen.llvm.cached_kernel_text import cached_text
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
@@ -167,7 +167,7 @@ def _scales(body: Body, lines: list[Value], whole: Value, k: Value) -> tuple[Val
 # --- the product --------------------------------------------------------------------------------------------------
 
 
-@kept
+@cached_text
 def half_micro_text(tile: Tile, target: Target) -> KernelText:
     """The micro-kernels: as `microkernel.PARAMETERS` says, but for one block of packed A and B.
 

@@ -27,7 +27,7 @@ from intarsia.codegen.builder.amx import (
 )
 from intarsia.codegen.builder.kernel_body import Body, Value
 from intarsia.codegen.llvm import ir_builder
-from intarsia.codegen.llvm.cached_kernel_text import kept
+from intarsia.codegen.llvm.cached_kernel_text import cached_text
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
@@ -60,7 +60,7 @@ def strip_rows(tile: Tile, unit: str) -> int:
     return tile.rows if unit == VECTORS else ROWS
 
 
-@kept
+@cached_text
 def word_micro_text(source: DType, tile: Tile, unit: str, target: Target) -> KernelText:
     """The micro-kernels of one unit, for A of FLOAT (as bfloat16), UINT8 or INT8 and B of bfloat16 or int8.
 
@@ -114,7 +114,7 @@ class _PairMicro:
         state[-3:] = [ahead, pb, body.at(a, 4 * self.unroll)]
 
 
-@kept
+@cached_text
 def tiled_pairs_text(tile: Tile, target: Target) -> KernelText:
     """As `microkernel.tiled_micro_text`, by VDPBF16PS: elements of packed A and of B are words of two bfloat16."""
 
@@ -124,7 +124,7 @@ def tiled_pairs_text(tile: Tile, target: Target) -> KernelText:
     return dispatched("micro_tiled_pairs", tile, target, variant, tiled_rows(tile))
 
 
-@kept
+@cached_text
 def pair_rows_text(tile: Tile, target: Target) -> KernelText:
     """As `microkernel.micro_text` of FLOAT, by VDPBF16PS: elements of A, in rows, and of B are words of two bfloat16."""
 

@@ -20,7 +20,7 @@ import functools
 from intarsia.codegen.builder.kernel_body import Body, Value
 from intarsia.codegen.elementwise.element_types import I8, I16, I32
 from intarsia.codegen.llvm import ir_builder
-from intarsia.codegen.llvm.cached_kernel_text import kept
+from intarsia.codegen.llvm.cached_kernel_text import cached_text
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
@@ -50,7 +50,7 @@ def byte_tile(target: Target) -> Tile:
     return tile_of(SUMS, target)
 
 
-@kept
+@cached_text
 def byte_micro_text(a: DType, target: Target, tile: Tile | None = None) -> KernelText:
     """The micro-kernels for rows of type `a` (UINT8 or INT8); `tile`: where it is not `byte_tile(target)`."""
 

@@ -21,7 +21,7 @@ import numpy as np
 from intarsia.codegen.builder.kernel_body import Body, Value
 from intarsia.codegen.elementwise.element_types import I8, I16, I32
 from intarsia.codegen.llvm import ir_builder
-from intarsia.codegen.llvm.cached_kernel_text import kept
+from intarsia.codegen.llvm.cached_kernel_text import cached_text
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
@@ -158,7 +158,7 @@ def _partners(rows: np.ndarray, owner: np.ndarray, counts: np.ndarray) -> np.nda
 # --- the micro-kernel ---------------------------------------------------------------------------------------------
 
 
-@kept
+@cached_text
 def ordered_micro_text(a: DType, target: Target, tile: Tile) -> KernelText:
     """The micro-kernels for rows of type `a` (UINT8, or INT8, which is read as a + 128): as `microkernel.PARAMETERS` says, B a
     panel of `pack_ordered`, which says itself how long it is."""

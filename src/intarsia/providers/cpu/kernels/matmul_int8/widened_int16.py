@@ -17,7 +17,7 @@ from intarsia.codegen.builder.kernel_body import Body, Module, Value
 from intarsia.codegen.elementwise.element_types import I16
 from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.llvm import ir_builder
-from intarsia.codegen.llvm.cached_kernel_text import kept
+from intarsia.codegen.llvm.cached_kernel_text import cached_text
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
@@ -40,7 +40,7 @@ def word_tile(target: Target) -> Tile:
     return Tile(6, 2, target.vector_bytes // 4, 4)
 
 
-@kept
+@cached_text
 def word_micro_text(target: Target, tile: Tile, many: bool = True) -> KernelText:
     """The micro-kernels: as `microkernel.PARAMETERS` says, `k` in words; B is words for `many` rows (`gemm_kernel.many_rows`),
     else pairs of bytes."""

@@ -21,7 +21,7 @@ import numpy as np
 
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
 from intarsia.codegen.llvm import ir_builder
-from intarsia.codegen.llvm.cached_kernel_text import kept
+from intarsia.codegen.llvm.cached_kernel_text import cached_text
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.ep.capability import Support
@@ -182,7 +182,7 @@ class _Block:
 # --- the product --------------------------------------------------------------------------------------------------
 
 
-@kept
+@cached_text
 def block_micro_text(form: BlockFormat, target: Target) -> KernelText:
     """The micro-kernels: as `microkernel.PARAMETERS` says, for bytes of A, rows `lda` apart; `k` counts blocks, `taps` and
     `ntaps` are the scales of A's first row and the bytes between rows of these; `ahead` and `pace` are ignored."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from intarsia.codegen.builder.kernel_body import Body, Index, Module, Value
 from intarsia.codegen.llvm import ir_builder
-from intarsia.codegen.llvm.cached_kernel_text import kept
+from intarsia.codegen.llvm.cached_kernel_text import cached_text
 from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import SYMBOL_PLACEHOLDER, KernelText
 from intarsia.codegen.llvm.target import Target
@@ -140,7 +140,7 @@ class _Words:
         return ir_builder.Constant(self.kind, [value] * self.lanes)
 
 
-@kept
+@cached_text
 def block_products(form: BlockFormat, tile: Tile, target: Target) -> KernelText:
     """Up to `DIRECT_ROWS` rows of A times one panel: (ptr a, i64 lda, ptr panel, i64 k, ptr tile, i64 rows, i64 vectors), tile
     [rows][vectors * lanes]. Each number of rows and vectors is a module of its own, and all products by such weights have these
@@ -246,7 +246,7 @@ class _Direct:
         return total
 
 
-@kept
+@cached_text
 def unpack_text(form: BlockFormat, tile: Tile, target: Target) -> KernelText:
     """Write a panel as float32 [K, and up to a word more][vectors * lanes]: (ptr panel, i64 k, ptr out, i64 vectors)."""
     body = Module(target).function(SYMBOL_PLACEHOLDER, UNPACK_PARAMETERS, internal=False)

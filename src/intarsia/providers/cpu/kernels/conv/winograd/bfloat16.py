@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from intarsia.codegen.builder.kernel_body import Body, Value
-from intarsia.codegen.llvm.cached_kernel_text import kept
+from intarsia.codegen.llvm.cached_kernel_text import cached_text
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.codegen.winograd_transforms import filter_matrix
@@ -38,7 +38,7 @@ def pack_weights(weights: np.ndarray, tile: Tile, in_pairs: Callable[[np.ndarray
     return np.stack(found)
 
 
-@kept
+@cached_text
 def micro_text(target: Target, tile: Tile, met: Met = EVERY) -> KernelText:
     """As `blocked_k_microkernel.stepped_micro_text` of FLOAT, by VDPBF16PS: elements of A and B are words of two bfloat16."""
 

@@ -25,7 +25,7 @@ import numpy as np
 from intarsia.codegen.builder.kernel_body import Body, Value
 from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.llvm import ir_builder
-from intarsia.codegen.llvm.cached_kernel_text import kept
+from intarsia.codegen.llvm.cached_kernel_text import cached_text
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.codegen.winograd_transforms import both_ways
@@ -142,7 +142,7 @@ def pack_weights(weights: np.ndarray, tile: Tile) -> np.ndarray:
     return pack_matrix(words.view(np.int32), tile)
 
 
-@kept
+@cached_text
 def micro_text(target: Target, tile: Tile) -> KernelText:
     """As `blocked_k_microkernel.stepped_micro_text`, of words of two int16 and sums of int32."""
 
