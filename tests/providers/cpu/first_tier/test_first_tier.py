@@ -398,3 +398,22 @@ def test_errors_name_the_cpus_provider(monkeypatch: pytest.MonkeyPatch) -> None:
     session = ort.InferenceSession(model_of("g (float[n] x) => (float[n] y) { y = CumSum(x, a) }", a=np.array(0)), options)
     with pytest.raises(ort.EPFail, match=r"CPUExecutionProvider could not run node 'CumSum_0' .*no such number"):
         session.run(None, {"x": drawn(2)})
+
+
+def test_values_that_nobody_reads_again_are_overwritten() -> None:
+    """And no others: neither inputs, constants, outputs nor what a second node reads."""
+    text = """g (float[n, c, h, w] x) => (float y, float z, float p, float q, float u) {
+        a = Conv(x, w)  b = Relu(a)  y = Add(b, x)  d = Conv(x, w)  e = Relu(d)  z = Mul(d, e)
+        p = Conv(x, w)  q = Relu(p)  i = Conv(x, w)  j = Clip(i, low, high)  k = Add(j, j)
+        l = Sub(one, k)  u = Relu(l)  }"""
+    weights = {"w": drawn(3, 3, 1, 1), "one": np.ones((1, 3, 1, 1), np.float32)}
+    bounds = {"low": np.array(-0.5, np.float32), "high": np.array(0.5, np.float32)}
+    x = drawn(2, 3, 5, 6)
+    before = x.copy()
+    model = model_of(text, **weights, **bounds)
+    compare(model, x=x)
+    np.testing.assert_array_equal(x, before)
+    session = session_of(model)
+    first, second = session.run(None, {"x": x}), session.run(None, {"x": x})
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -43,11 +43,13 @@ def _like(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def relu(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
+    in_place = node.inputs[0] in calls.spare
+
     def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
         x = operands[0]
         if not is_float32(x):
             return None
-        x, y = _like(x)
+        x, y = (x, x) if in_place else _like(x)
         return [np.maximum(x, np.float32(0), out=y)]
 
     return run
@@ -57,6 +59,7 @@ def clip(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) ->
     """Between scalars; of opset 11 on, where bounds are operands."""
     if node.version < 11:
         return None
+    in_place = node.inputs[0] in calls.spare
 
     def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
         x, *bounds = operands
@@ -64,7 +67,7 @@ def clip(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) ->
         given = [b for b in (low, high) if b is not None]
         if not is_float32(x, *given) or any(b.size != 1 for b in given):
             return None
-        x, y = _like(x)
+        x, y = (x, x) if in_place else _like(x)
         source = x
         if low is not None:
             source = np.maximum(source, low.reshape(()), out=y)
@@ -80,6 +83,7 @@ def binary(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) 
     if node.version < 7:  # with an axis to broadcast along
         return None
     function = BINARY[node.op_type]
+    in_place = [name in calls.spare for name in node.inputs]
 
     def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
         a, b = operands
@@ -89,6 +93,9 @@ def binary(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) 
             shape = np.broadcast_shapes(a.shape, b.shape)
         except ValueError:
             return None
+        for x, spare in zip((a, b), in_place, strict=True):
+            if spare and x.shape == shape:
+                return [function(a, b, out=x)]
         of_result = next((x for x in (a, b) if x.shape == shape), None)
         y = like(of_result, shape) if of_result is not None else new(shape)
         return [function(a, b, out=y)]

@@ -27,12 +27,15 @@ class KernelCalls:
         target: the CPU that they were made for.
         threads: how many run a call.
         packed: constants that functions made so far have packed, and read no more.
+        spare: values that nobody reads but the node whose function is being made, and nobody else holds: its result may take
+            their place.
     """
 
     def __init__(self, addresses: dict[str, int], pool: Pool, target: Target) -> None:
         self.addresses, self.pool, self.target = addresses, pool, target
         self.threads = pool.num_threads
         self.packed: set[str] = set()
+        self.spare: set[str] = set()
 
     def __contains__(self, name: str) -> bool:
         return name in self.addresses

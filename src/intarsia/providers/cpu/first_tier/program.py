@@ -41,6 +41,11 @@ FUNCTIONS: Mapping[str, str] = {
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), "elementwise.binary"),
     **dict.fromkeys((name for name in UNARY if name != "GeluTanh"), "elementwise.unary"),
 }  # fmt: skip
+# Operators whose functions, and whose definitions in float32, give memory of no other value.
+_FRESH = frozenset((
+    "Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MatMul", "Gemm",
+    "LayerNormalization", "RMSNormalization", "InstanceNormalization", "Add", "Sub", "Mul", "Div", "Relu",
+))  # fmt: skip
 
 
 @functools.cache
@@ -106,9 +111,14 @@ def _functions(graph: Graph, calls: KernelCalls) -> Iterator[NodeFunction]:
     constants = _Constants(graph)
     read = Counter(name for node in graph.nodes for name in node.used_names())
     read.update(graph.output_names())
+    fresh: set[str] = set()  # values in memory that no other value has
     for node in graph.nodes:
         before = len(calls.packed)
-        yield _function(node, constants, calls)
+        calls.spare = {name for name in node.inputs if name in fresh and read[name] == 1}
+        function = _function(node, constants, calls)
+        yield function
+        if function is not evaluate and node.op_type in _FRESH:
+            fresh.update(node.outputs)
         for name in node.inputs if len(calls.packed) > before else ():
             if name not in calls.packed:
                 continue
