@@ -1,6 +1,7 @@
 """Large graphs: the steps that making a session takes grow as the graph does, and operators take any number of operands."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -10,6 +11,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia as ort
+from intarsia.graph.load import load
+from intarsia.graph.model import Constant, Node
+from intarsia.ops.framework import infer
+from intarsia.passes.optimizer import optimize
+from intarsia.passes.rule import Rule
 
 PROVIDERS = ["CPUExecutionProvider", "ReferenceExecutionProvider"]
 FEW, TIMES, MOST = 50, 4, 5.5  # nodes, and how many times more; how many times more lines may run then: 16 if it were squared
@@ -67,6 +73,34 @@ def chain(count: int) -> bytes:
     return model(nodes, [info("v0", ["n"])], [info(f"v{count}")])
 
 
+def branched(count: int) -> bytes:
+    """Two ways from each sum to the next, through a convolution that a norm follows and past it."""
+    nodes, value = [], "x"
+    for i in range(count // 4):
+        nodes += [node("Conv", [value, "w"], [f"c{i}"]), node("Relu", [f"n{i}"], [f"r{i}"])]
+        nodes.insert(-1, node("BatchNormalization", [f"c{i}", "one", "zero", "zero", "one"], [f"n{i}"]))
+        nodes.append(node("Add", [f"r{i}", value], [f"s{i}"]))
+        value = f"s{i}"
+    weights = {"w": np.ones((4, 4, 1, 1)), "one": np.ones(4), "zero": np.zeros(4)}
+    constants = [numpy_helper.from_array(a.astype(np.float32), n) for n, a in weights.items()]
+    return model(nodes, [info("x", ["n", 4, 5, 5])], [info(value)], constants)
+
+
+def equal(count: int) -> bytes:
+    """Nodes that compute the same, all read by one."""
+    nodes = [node("Sigmoid" if i % 2 else "Relu", ["x"], [f"v{i}"], name=f"node {i}") for i in range(count)]
+    nodes.append(node("Concat", [f"v{i}" for i in range(count)], ["y"], axis=0))
+    return model(nodes, [info("x", ["n", 4])], [info("y")])
+
+
+def overridable(count: int) -> bytes:
+    """Initializers that are inputs, too, as in models of old."""
+    nodes = [node("Add", [f"v{i}", f"w{i}"], [f"v{i + 1}"]) for i in range(count)]
+    given = [info("v0", ["n", 4]), *(info(f"w{i}", [4]) for i in range(count))]
+    constants = [numpy_helper.from_array(np.full(4, i, np.float32), f"w{i}") for i in range(count)]
+    return model(nodes, given, [info(f"v{count}")], constants)
+
+
 def lines(run: Callable[[], object]) -> int:
     """Lines of this package that run."""
     found = 0
@@ -87,12 +121,52 @@ def lines(run: Callable[[], object]) -> int:
     return found
 
 
-@pytest.mark.parametrize("make", [layers, outputs, inputs, readers, chain], ids=lambda f: f.__name__)
-def test_steps_of_making_a_session_are_linear(make: Callable[[int], bytes]) -> None:
-    ort.InferenceSession(make(FEW - 2))  # imports
+GRAPHS = [layers, outputs, inputs, readers, chain, branched, equal, overridable]
+
+
+@pytest.mark.parametrize("entry", ["session.compile_in_background=0", "session.first_tier_only=1"])
+@pytest.mark.parametrize("make", GRAPHS, ids=lambda f: f.__name__)
+def test_steps_of_making_a_session_are_linear(make: Callable[[int], bytes], entry: str) -> None:
+    options = ort.SessionOptions()
+    options.add_session_config_entry(*entry.split("="))
+    ort.InferenceSession(make(FEW - 2), options)  # imports
     few, many = (make(count) for count in (FEW, FEW * TIMES))
-    first, second = (lines(lambda source=source: ort.InferenceSession(source)) for source in (few, many))  # type: ignore[misc]
+    first, second = (lines(lambda source=source: ort.InferenceSession(source, options)) for source in (few, many))  # type: ignore[misc]
     assert second < first * MOST, f"{second / first:.1f} times the lines for {TIMES} times the nodes"
+
+
+@pytest.mark.parametrize("make", [layers, branched, equal], ids=lambda f: f.__name__)
+def test_rules_are_tried_as_often_as_there_are_nodes(make: Callable[[int], bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted in calls, not in time: what is tried at a node, and how often an operator's definition is called to infer."""
+    calls = Counter[str]()
+    for owner, name in ((Rule, "apply"), (infer, "trace")):
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name), calls, name))
+    for count in (400, 1600):
+        graph = load(make(count))
+        before = calls.copy()
+        optimize(graph)
+        tried, traced = (calls[name] - before[name] for name in ("apply", "trace"))
+        assert tried <= 12 * count + 200, f"{tried / count:.1f} tries of a rule for each of {count} nodes"
+        assert traced <= 30, f"{traced} definitions were called for {count} nodes of few operators and shapes"
+
+
+def counted(function: Callable[..., Any], calls: Counter[str], name: str) -> Callable[..., Any]:
+    def call(*arguments: Any, **named: Any) -> Any:
+        calls[name] += 1
+        return function(*arguments, **named)
+
+    return call
+
+
+def test_a_node_that_stands_for_others_names_them_all() -> None:
+    """In the order of the model, also where it is rewritten afterwards."""
+    (relu,) = (n for n in optimize(load(equal(9))).graph.nodes if n.op_type == "Relu")
+    assert relu.origin == ("node 0", "node 2", "node 4", "node 6", "node 8")
+    graph = load(equal(4))
+    graph.nodes[-1:] = [Node("Sub", ["v0", "zero"], ["a"], name="first"), Node("Concat", ["a", "v2"], ["y"], {"axis": 0})]
+    graph.constants["zero"] = Constant.of("zero", np.float32(0))
+    (relu,) = (n for n in optimize(graph).graph.nodes if n.op_type == "Relu")
+    assert relu.origin == ("node 0", "node 2")
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
