@@ -33,7 +33,7 @@ def test_importing_loads_nothing_heavy() -> None:
 
 def test_importing_loads_only_what_a_warm_start_needs() -> None:
     """These cost more than all of Intarsia's own modules on the way to a session, or are a compiler's."""
-    slow = "email hashlib importlib.metadata json random shutil socket subprocess tempfile"
+    slow = "email hashlib importlib.metadata json pathlib random shutil socket subprocess tempfile"
     own = (
         "ops primitives codegen.llvm.jit codegen.elementwise.emitter passes.optimizer partition.partition "
         "providers.cpu.lowering.lower model.load_and_optimize model.compiled_model"

@@ -13,8 +13,10 @@ import re
 import sys
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path  # with what it imports it takes milliseconds, and a start on the CPU looks at no package
 
 _DISTRIBUTION = re.compile(r"onnxruntime[-_.](ep[-_.][a-z0-9][a-z0-9._-]*|qnn)", re.IGNORECASE)
 _SUFFIX = {"win32": ".dll", "darwin": ".dylib"}.get(sys.platform, ".so")
@@ -34,6 +36,8 @@ class PluginPackage:
     """
 
     def __init__(self, distribution: Any) -> None:
+        from pathlib import Path
+
         self.distribution = normal(distribution.metadata["Name"])
         self.version = str(distribution.version)
         self.requires = tuple(distribution.requires or ())
@@ -73,6 +77,8 @@ class PluginPackage:
             ValueError: it names no provider.
             Exception: what the package raises.
         """
+        from pathlib import Path
+
         if self.library is not None and self.names:
             return self.library, self.names
         module = importlib.import_module(self.module)
@@ -99,6 +105,8 @@ def _is_plugin(path: Path) -> bool:
 
 def _name_of(distribution: Any, folder: Path) -> str:
     """The name to import a folder of a distribution by; "" for one of another place or of onnxruntime itself."""
+    from pathlib import Path
+
     root = Path(str(distribution.locate_file("")))
     parts = folder.relative_to(root).parts if folder.is_relative_to(root) else ()
     fits = parts and all(part.isidentifier() for part in parts) and parts[0] != _OF_ONNXRUNTIME
@@ -123,6 +131,7 @@ def _found_on(path: tuple[tuple[str, int], ...]) -> Mapping[str, PluginPackage]:
     for folder, _ in path:
         for name in _metadata_folders(folder or "."):
             from importlib.metadata import Distribution
+            from pathlib import Path
 
             package = PluginPackage(Distribution.at(Path(folder or ".") / name))
             if package.is_plugin:
