@@ -15,8 +15,8 @@ import intarsia
 
 ROOT = Path(intarsia.__file__).parent
 ORDER = (
-    "printable machine lazy_dataclass errors run_status progress log graph primitives ops custom_ops passes ep partition "
-    "cache datasets "
+    "printable machine lazy_dataclass errors run_status progress log.handlers log graph primitives ops custom_ops passes ep "
+    "partition cache datasets "
     "codegen.llvm codegen.elementwise codegen.builder codegen.loops codegen plan runtime device "
     "providers.options providers.foreign_names providers.missing_libraries providers.fallback "
     "providers.literal_names providers.plugin_packages "

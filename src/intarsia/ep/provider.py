@@ -18,7 +18,6 @@ import numpy as np
 from intarsia.ep.arena import Arena
 from intarsia.ep.capability import ComputeCapability, Kernel, KernelEntry, KernelLookup, KernelRegistry, Support
 from intarsia.ep.device import HOST, Allocator, DataTransfer, Device, DeviceTensor, HostAllocator
-from intarsia.ep.hardware import EpDevice, EpMemory, HardwareDevice
 from intarsia.ep.program import BoundCall, NodeReport, Program, RunContext
 from intarsia.errors import EPFail, UnknownOption
 from intarsia.graph.model import Graph, Node
@@ -26,6 +25,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.run_status import CURRENT_RUN
 
 if TYPE_CHECKING:
+    from intarsia.ep.hardware import EpDevice, EpMemory, HardwareDevice
     from intarsia.partition.partition import Partition
 
 __all__ = [
@@ -56,6 +56,15 @@ __all__ = [
     "StepObserver",
     "Support",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Devices are for who lists hardware."""
+    if name not in ("EpDevice", "EpMemory", "HardwareDevice"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from intarsia.ep import hardware
+
+    return getattr(hardware, name)
 
 
 class StepObserver(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,6 +13,8 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.options.session_options import SessionOptions
 
 if TYPE_CHECKING:
+    import logging
+
     from intarsia.graph.model import Graph
     from intarsia.model.compiled_model import CompiledModel
     from intarsia.model.trace_profile import Profile

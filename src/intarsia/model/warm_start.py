@@ -18,7 +18,6 @@ ones are written by a thread of their own, after the session that made them has 
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import threading
@@ -37,7 +36,7 @@ from intarsia.graph.model import Metadata, Value
 from intarsia.lazy_dataclass import dataclass
 from intarsia.machine import fork_safety
 from intarsia.model.single_program_model import DirectModel
-from intarsia.printable import get_logger
+from intarsia.printable import DEBUG, get_logger
 from intarsia.providers.cpu.program import cpu_program, serialize  # noqa: F401 # the same
 
 if sys.platform == "win32":
@@ -178,7 +177,7 @@ class WarmStart:
 
     def _explain_miss(self) -> None:
         seen = f"seen-{content_key(self._model or '')}"
-        before: dict[str, str] | None = self._cache.load(seen) if logger.isEnabledFor(logging.DEBUG) else None
+        before: dict[str, str] | None = self._cache.load(seen) if logger.isEnabledFor(DEBUG) else None
         if before is not None:
             changed = [name for name, part in self._parts.items() if before.get(name) != part]
             why = f"since it was kept, {', '.join(changed)} changed" if changed else "the entry was removed, or was damaged"

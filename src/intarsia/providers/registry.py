@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from intarsia.ep.provider import ExecutionProvider, honour_old_names
 from intarsia.errors import EPFail, IntarsiaError, InvalidArgument, UnknownOption, WrongType, crashed, nearest
 from intarsia.lazy_dataclass import dataclass
 from intarsia.machine import fork_safety
-from intarsia.printable import get_logger
-from intarsia.providers import plugin_packages
+from intarsia.printable import INFO, WARNING, get_logger
 from intarsia.providers.fallback import ProviderWarning, fallback_mode, report
 from intarsia.providers.foreign_names import ALIASES, KNOWN_ELSEWHERE
 from intarsia.providers.options import parse_options, values_of
-from intarsia.providers.plugin_packages import PluginPackage
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from types import ModuleType
+
+    from intarsia.providers.plugin_packages import PluginPackage
 
 __all__ = ["ProviderChoice", "ProviderWarning", "get_all_providers", "get_available_providers", "load_provider", "resolve"]
 
@@ -176,9 +176,20 @@ def _found_on(path: tuple[tuple[str, int], ...]) -> Mapping[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
 
 
+def _plugins() -> ModuleType:
+    """What finds packages of plugins: a session on the CPU asks for none."""
+    from intarsia.providers import plugin_packages
+
+    return plugin_packages
+
+
+def _is_plugin_package(source: object) -> TypeGuard[PluginPackage]:
+    return not isinstance(source, (str, type)) and isinstance(source, _plugins().PluginPackage)
+
+
 def _names() -> list[str]:
     """Every provider that can be loaded, in order of priority: registered, installed, of plugins, built in."""
-    plugins = (name for package in plugin_packages.installed().values() for name in package.names)
+    plugins = (name for package in _plugins().installed().values() for name in package.names)
     return list(dict.fromkeys([*(n for n in (*_registered, *_installed(), *plugins) if n not in BUILTIN), *BUILTIN]))
 
 
@@ -190,9 +201,9 @@ def _source(name: str) -> type[ExecutionProvider] | str | EntryPoint | PluginPac
     """
     if name in _registered:
         return _registered[name]
-    if name in BUILTIN and (name in (CPU, REFERENCE) or plugin_packages.of(name) is None or not _own_obstacle(name)):
+    if name in BUILTIN and (name in (CPU, REFERENCE) or _plugins().of(name) is None or not _own_obstacle(name)):
         return BUILTIN[name]
-    return _installed().get(name) or plugin_packages.of(name)
+    return _installed().get(name) or _plugins().of(name)
 
 
 @lru_cache(maxsize=64)
@@ -239,27 +250,27 @@ def load_provider(name: str) -> type[ExecutionProvider]:
             )
         raise UnknownOption(_unknown(name))
     try:
-        found = _of_plugin(source, name) if isinstance(source, PluginPackage) else _import(source)
+        found = _of_plugin(source, name) if _is_plugin_package(source) else _import(source)
     except Exception as error:
         raise EPFail(
             f"{name} cannot be loaded from {_where(source)}: {type(error).__name__}: {error}{_beside(name)}"
         ) from error
     if not (isinstance(found, type) and issubclass(found, ExecutionProvider)):
         raise EPFail(f"{name} cannot be loaded: expected a subclass of ExecutionProvider, got {found!r}")
-    if _declared_name(found) != name and not plugin_packages.is_plugin_name(name):
+    if _declared_name(found) != name and not _plugins().is_plugin_name(name):
         raise EPFail(f"the provider registered as {name!r} calls itself {found.name!r}: the names must agree")
     return found
 
 
 def _where(source: Any) -> Any:
-    if isinstance(source, PluginPackage):
+    if _is_plugin_package(source):
         return f"the package {source.distribution} {source.version}"
     return source if isinstance(source, str) else getattr(source, "value", source)
 
 
 def _beside(name: str) -> str:
     """What Intarsia's own provider lacks, where a plugin's stands in for it."""
-    if name not in BUILTIN or name in _registered or plugin_packages.of(name) is None or not (own := _own_obstacle(name)):
+    if name not in BUILTIN or name in _registered or _plugins().of(name) is None or not (own := _own_obstacle(name)):
         return ""
     return f". Intarsia's own {name} does not work here either: {own}"
 
@@ -289,7 +300,7 @@ def get_available_providers() -> list[str]:
         except EPFail as error:
             missing = str(error)
         if missing:
-            level = logging.INFO if name in BUILTIN else logging.WARNING  # what was installed for its own sake should work
+            level = INFO if name in BUILTIN else WARNING  # what was installed for its own sake should work
             _logger.log(level, "%s is not available: %s", name, missing)
         else:
             (behind if emulated else names).append(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,12 +18,15 @@ from intarsia.model.shape_specialization import hosted
 from intarsia.model.signature import NodeArg
 from intarsia.model.single_program_model import DirectModel
 from intarsia.plan.size_constraints import SizesApart
+from intarsia.printable import DEBUG
 from intarsia.providers.options import option_texts
 from intarsia.session.call_paths.plain_run import MetShapes, plain_run
 from intarsia.session.session_builder import SessionBuilder, trips_of
 from intarsia.values.feeds import FeedReader
 
 if TYPE_CHECKING:
+    import logging
+
     import numpy as np
 
     from intarsia.ep.arena import Arena
@@ -121,7 +123,7 @@ class LocalEngine:
         if isinstance(made, Underway):
             self.log.info("runs are the first tier's until kernels are compiled")
             made.start()
-        elif options.log_severity_level == 0 or self.log.isEnabledFor(logging.DEBUG):
+        elif options.log_severity_level == 0 or self.log.isEnabledFor(DEBUG):
             self.log.debug("placement of %s\n%s", built.signature.metadata.path or "the model", self.explain())
 
     def _found_limits(self) -> tuple[Limit, ...]:

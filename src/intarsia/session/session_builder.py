@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,11 +28,14 @@ from intarsia.model.warm_start import (
     warm_start,
 )
 from intarsia.options.session_options import SessionOptions
+from intarsia.printable import DEBUG
 from intarsia.providers.fallback import check_taken, fallback_mode
 from intarsia.providers.options import values_of
 from intarsia.providers.registry import CPU, ProviderArgument, ProviderChoice, resolve, started
 
 if TYPE_CHECKING:
+    import logging
+
     from intarsia.graph.model import Graph
     from intarsia.model.auto_provider import Choice
     from intarsia.model.compiled_model import CompiledModel
@@ -305,7 +307,7 @@ class SessionBuilder:
         """Where this session may begin from the cache: the first provider may have the whole model and keeps programs, all work
         in host memory, and nothing changes or watches the model."""
         options = self.options
-        told = options.log_severity_level == 0 or log.isEnabledFor(logging.DEBUG)  # of the placement of every node
+        told = options.log_severity_level == 0 or log.isEnabledFor(DEBUG)  # of the placement of every node
         watched = self.profile is not None or told or options.optimized_model_filepath
         changed = options.initializers or options.external_files or self.operators is not None
         keeps = type(instances[0]).save is not ExecutionProvider.save and all(p.device.host for p in instances)
