@@ -31,7 +31,11 @@ def opset_needed(present: int, kinds: set[int], block: int, channels: bool = Fal
 
 
 def with_opset_for(
-    model: onnx.ModelProto, weights: Any, activations: Any = None, overrides: Mapping[str, Any] | None = None, block: int = 0,
+    model: onnx.ModelProto,
+    weights: Any,
+    activations: Any = None,
+    overrides: Mapping[str, Any] | None = None,
+    block: int = 0,
     channels: bool = False,
 ) -> onnx.ModelProto:
     """The model, converted where its operator set lacks what is asked for; the same object where it does not.
