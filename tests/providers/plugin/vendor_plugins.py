@@ -16,7 +16,7 @@ from intarsia.providers.plugin.library import PluginLibrary, load_library
 
 AMD, INTEL = 0x1022, 0x8086
 EXACT = json.dumps({"CPU": {"INFERENCE_PRECISION_HINT": "f32", "EXECUTION_MODE_HINT": "ACCURACY"}})
-"""By itself the OpenVINO plugin computes in bfloat16 where the CPU can (findings/host.sh)."""
+"""By itself the OpenVINO plugin computes in bfloat16 where the CPU can."""
 OPENVINO_OPTIONS = {"intarsia.vendor_id": hex(INTEL), "load_config": EXACT}
 
 
