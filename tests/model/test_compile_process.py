@@ -142,6 +142,31 @@ def test_a_thread_compiles_where_the_process_fails(held: threading.Event, monkey
     np.testing.assert_allclose(session.run(None, {"x": X})[0], -np.exp(X), rtol=1e-6)
 
 
+def test_a_thread_compiles_where_there_is_no_memory_for_a_request(
+    held: threading.Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = session_of()
+    monkeypatch.setattr(os, "memfd_create", None)  # as in a Python that has none
+    held.set()
+    session.wait_until_compiled(SECONDS)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], -np.exp(X), rtol=1e-6)
+    assert "a process for kernels failed, a thread compiles: TypeError" in caplog.text
+
+
+def test_a_queue_without_a_thread_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, told = CompileQueue(), threading.Event()
+
+    def none_left(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_left)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            queue.ask(b"no request", lambda: None, lambda _: None)
+    queue.ask(b"no request", lambda: None, lambda _: told.set())
+    assert told.wait(SECONDS)
+
+
 def test_operators_of_the_program_are_compiled_by_a_thread() -> None:
     @ort.op("test.process::Twice")
     def twice(x: Any) -> Any:

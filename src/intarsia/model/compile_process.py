@@ -114,7 +114,13 @@ class CompileQueue:
         if begins:
             # Nothing has to wait for it at the interpreter's end: it does no more than wait for the process.
             thread = threading.Thread(target=self._work, name="intarsia-compile-queue", daemon=True)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:  # the system has none left: the next request tries again
+                with self._lock:
+                    self._jobs.clear()
+                    self._working = False
+                raise
 
     def _work(self) -> None:
         while True:
@@ -123,7 +129,11 @@ class CompileQueue:
                 if job is None:
                     self._working = False
                     return
-            made = job.run()
+            try:
+                made = job.run()
+            except Exception as error:  # noqa: BLE001 # whatever it is, somebody waits to be told
+                logger.warning("a process for kernels failed, a thread compiles: %s: %s", type(error).__name__, error)
+                made = False
             with self._lock:
                 del self._jobs[key]
             for done in job.waiting:
