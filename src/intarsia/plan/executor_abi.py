@@ -37,16 +37,17 @@ def call_words(*words: int) -> np.ndarray:
 
 
 def sliced_words(
-    function: int, args: int, slices: int, call: int, count: int, scratch: int = -1, stride: int = 0, pieces: int = -1
+    step: tuple[int, int, int], slices: int, call: int, scratch: int = -1, stride: int = 0, pieces: int = -1
 ) -> list[int]:
     """Arguments of the step that calls a parallel step in `slices` slices for each thread.
 
     Args:
-        function, args: addresses of the step and its `count` arguments, at most `MOST_SLICED`.
+        step: its address, that of its arguments, and how many these are, at most `MOST_SLICED`.
         call: address of the words of the call that runs the table.
         scratch: which argument is the address of scratch memory, of which each thread has `stride` bytes; -1: none.
         pieces: which argument is the number of slices, for a step that does its share piece by piece in order; -1: none.
     """
+    function, args, count = step
     return [function, args, slices, call, count, scratch, stride, pieces]
 
 

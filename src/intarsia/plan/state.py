@@ -144,7 +144,7 @@ class State:
             if scratch is None:
                 continue
             function, args = (int(x) for x in self.table[i, :2])
-            words[:] = executor_abi.sliced_words(function, args, many, self.block_address, count, scratch, stride, pieces)
+            words[:] = executor_abi.sliced_words((function, args, count), many, self.block_address, scratch, stride, pieces)
             self.table[i, :2] = (segment.addresses[executor_abi.SLICED], words.ctypes.data)
 
     @property
