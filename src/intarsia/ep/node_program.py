@@ -57,7 +57,7 @@ class NodeProgram(Program):
             CURRENT_RUN.reset(token)
 
     def observed(self, inputs: Sequence[Any], observe: Observer) -> None:
-        """A run without results: `observe` gets each value that a node computes, before the next node runs."""
+        """A run without results: `observe` gets each value of a node before the next node runs, which may write over it."""
         self._run(inputs, None, observe)
 
     def _run(self, inputs: Sequence[Any], run: RunContext | None, observe: Observer | None = None) -> list[Any]:

@@ -53,6 +53,8 @@ class ObservedModel:
     def run(self, feed: Mapping[str, Any], observe: Observer) -> None:
         """Run the model once; `observe(name, value)` is called for each wanted value, once.
 
+        Nodes that run later may write over a value: who retains it copies it.
+
         Raises:
             As `InferenceSession.run`.
         """

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import external_data_helper
+from google.protobuf.message import EncodeError
+from onnx import TensorProto, external_data_helper, helper
 
 from intarsia.errors import InvalidArgument, NoSuchFile, WrongType
 from intarsia.graph.formats.atomic_write import replace_file
 
 LARGE = 1 << 31
 """Bytes from which a model cannot be one protobuf message."""
+_IN_A_BYTE = {21: 2, 22: 2, 23: 2, 25: 4, 26: 4}
+"""Elements in a byte of ONNX's UINT4, INT4, FLOAT4E2M1, UINT2 and INT2, not all of which older packages name."""
 _INFERRED = ("onnx.infer", "onnxruntime.quant")
 _PREPARED = ("onnx.quant.pre_process", "onnxruntime.quant")
 
@@ -98,13 +101,33 @@ def save_model(model: onnx.ModelProto, path: str | os.PathLike[str], *, external
         NotWritten, InvalidArgument: as of `replace_file`.
     """
     place = Path(path)
-    if not external and model.ByteSize() < LARGE:
-        replace_file(place, lambda file: file.write(model.SerializeToString()))
+    text = None if external else _text(model)
+    if text is not None:
+        replace_file(place, lambda file: file.write(text))
         return
     data = place.with_name(f"{place.name}.data")
     data.unlink(missing_ok=True)
     external_data_helper.convert_model_to_external_data(model, location=data.name)
     onnx.save_model(model, os.fspath(place))
+
+
+def _text(model: onnx.ModelProto) -> bytes | None:
+    """The model as a file has it; None where that is too large. `ByteSize` would write it once more to measure it."""
+    if sum(_size(tensor) for tensor in model.graph.initializer) >= LARGE:
+        return None
+    try:
+        text: bytes = model.SerializeToString()
+    except (ValueError, EncodeError):  # protobuf's versions differ in what they raise
+        return None
+    return text if len(text) < LARGE else None
+
+
+def _size(tensor: TensorProto) -> int:
+    """Bytes of the elements, at least."""
+    if external_data_helper.uses_external_data(tensor) or tensor.data_type in (TensorProto.UNDEFINED, TensorProto.STRING):
+        return 0
+    itemsize: int = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    return int(math.prod(tensor.dims)) * itemsize // _IN_A_BYTE.get(tensor.data_type, 1)
 
 
 def has_external_data(model: onnx.ModelProto) -> bool:

@@ -331,7 +331,7 @@ def _compare(floats: onnx.ModelProto, model: onnx.ModelProto, names: list[str], 
         back = {inner[name]: name for name in group}
         for feed in feeds:
             held: dict[str, Any] = {}
-            exact.run(feed, held.__setitem__)
+            exact.run(feed, partial(_put, held))
 
             def observe(name: str, value: Any, held: dict[str, Any] = held, back: dict[str, str] = back) -> None:
                 own = held.pop(back[name], None)
