@@ -28,7 +28,7 @@ def test_a_wrong_index(sessions: Sessions) -> None:
 
 
 def test_an_option_that_does_not_exist(sessions: Sessions) -> None:
-    with pytest.raises(Exception, match=r"IntarsiaCPU has no option 'treads'"):
+    with pytest.raises(Exception, match=r"IntarsiaCPU: there is no option 'treads'"):
         sessions.make(model(GATHER), {"treads": "2"})
     with pytest.raises(Exception, match=r"'take_all': expected a whole number of 0 or more, got 'yes'"):
         sessions.make(model(GATHER), {"take_all": "yes"})

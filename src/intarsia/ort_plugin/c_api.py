@@ -12,7 +12,6 @@ from typing import Any
 
 from intarsia import errors
 from intarsia.errors import EPFail
-from intarsia.graph.dtypes import DType
 from intarsia.providers.plugin.interface.api_tables import tables
 
 VERSION = 24
@@ -29,12 +28,6 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (errors.NoSuchFile, NO_SUCH_FILE),
 )
 TENSOR = 1  # of ONNXType
-ELEMENT_NUMBERS: Mapping[DType, int] = {
-    **{dtype: int(dtype) for dtype in DType if DType.UNDEFINED < dtype < DType.FLOAT8E8M0},
-    DType.UINT2: 24, DType.INT2: 25, DType.FLOAT8E8M0: 26,
-}  # fmt: skip
-"""ONNXTensorElementDataType: the numbers of ONNX's TensorProto.DataType up to 23, and others from there on."""
-ELEMENT_TYPES: Mapping[int, DType] = {number: dtype for dtype, number in ELEMENT_NUMBERS.items()}
 _MOST_ARGUMENTS = 5
 
 _FUNCTIONS = [ctypes.PYFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * n) for n in range(_MOST_ARGUMENTS + 1)]

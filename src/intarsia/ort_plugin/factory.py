@@ -11,6 +11,7 @@ import functools
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from types import FrameType
 
 from intarsia.errors import EPFail, UnknownOption, nearest
 from intarsia.lazy_dataclass import dataclass
@@ -56,9 +57,9 @@ class PluginOptions:
         given = {key.removeprefix(_PREFIX): value for key, value in entries.items() if key.startswith(_PREFIX)}
         for name, value in given.items():
             if name not in cls.__annotations__:
-                raise UnknownOption(f"{NAME} has no option {name!r}; {nearest(name, cls.__annotations__)}")
+                raise UnknownOption(f"there is no option {name!r}; {nearest(name, cls.__annotations__)}")
             if not value.isdecimal():
-                raise UnknownOption(f"{NAME}'s option {name!r}: expected a whole number of 0 or more, got {value!r}")
+                raise UnknownOption(f"option {name!r}: expected a whole number of 0 or more, got {value!r}")
         return cls(int(given.get("intra_op_num_threads", 0)), given.get("take_all", "0") != "0")
 
 
@@ -235,7 +236,7 @@ _METHODS = {
 def threads_asked() -> int:
     """How many threads the SessionOptions ask for of the session that onnxruntime is making: no function of OrtApi tells, but
     the Python that makes it has them. 0: there is none, or it has the process's threads."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith("onnxruntime."):
             for value in frame.f_locals.values():

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import EPFail
+from intarsia.errors import EPFail, NotImplemented
 from intarsia.graph.dims import Dim
 from intarsia.graph.dtypes import DType
 from intarsia.graph.formats.tensor_proto import unpack_bits
 from intarsia.graph.formats.type_proto import Symbols
 from intarsia.graph.model import Constant, Graph, Metadata, Node, TensorType, Value
-from intarsia.ort_plugin.c_api import ELEMENT_TYPES, TENSOR, OrtApi
+from intarsia.ort_plugin.c_api import TENSOR, OrtApi
+from intarsia.providers.plugin.interface.element_types import element_type
 
 UNREADABLE = "unreadable"
 """In a node's metadata: what of it could not be read, so that it stays with onnxruntime."""
@@ -94,8 +95,9 @@ class GraphReader:
         if not kind or api.get("GetOnnxTypeFromTypeInfo", kind) != TENSOR:
             return None
         tensor = api.get("CastTypeInfoToTensorInfo", kind)
-        dtype = ELEMENT_TYPES.get(api.get("GetTensorElementType", tensor), DType.UNDEFINED)
-        if dtype is DType.UNDEFINED:
+        try:
+            dtype = element_type(api.get("GetTensorElementType", tensor))
+        except NotImplemented:
             return None
         if not api.word("TensorTypeAndShape_HasShape", tensor) & 1:
             return TensorType(dtype)
@@ -248,7 +250,7 @@ def tensor_of(api: OrtApi, value: int) -> tuple[DType, tuple[int, ...], int]:
     kind, sizes, rank = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t()
     api.call("GetTensorElementTypeAndShapeDataReference", value, ctypes.byref(kind), ctypes.byref(sizes), ctypes.byref(rank))
     shape = tuple((ctypes.c_int64 * rank.value).from_address(sizes.value)) if sizes.value and rank.value else ()
-    return ELEMENT_TYPES[kind.value], shape, api.get("GetTensorMutableData", value)
+    return element_type(kind.value), shape, api.get("GetTensorMutableData", value)
 
 
 def bytes_at(address: int, nbytes: int) -> np.ndarray:

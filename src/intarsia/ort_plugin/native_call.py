@@ -17,7 +17,6 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType, ValueType
 from intarsia.machine import fork_safety
 from intarsia.ort_plugin import compute_text as word
-from intarsia.ort_plugin.c_api import ELEMENT_NUMBERS
 from intarsia.plan import executor_abi
 from intarsia.plan.array_address import address_of
 from intarsia.plan.bound_segment import BoundSegment
@@ -25,6 +24,7 @@ from intarsia.plan.microbatch import BoundParts, PartsState
 from intarsia.plan.state import State
 from intarsia.providers.cpu.program.calls.fast_call import results_of
 from intarsia.providers.cpu.program.cpu_program import CpuProgram
+from intarsia.providers.plugin.interface.element_types import element_number
 from intarsia.runtime.executor import Pool, run_function
 
 Shape = tuple[int, ...]
@@ -100,7 +100,7 @@ class NativeCall:
         places = [externals + 8 * slot if slot >= 0 else int(unread.ctypes.data) for slot in slots]
         places += [externals + 8 * (first + which) for _, which in outputs]
         for row, tensor, size, place in zip(self.rows, (*inputs, *(t for t, _ in outputs)), sizes, places, strict=True):
-            row[:] = tensor.place, ELEMENT_NUMBERS[tensor.dtype], len(size), size.ctypes.data, place, tensor.nbytes, 0
+            row[:] = tensor.place, element_number(tensor.dtype), len(size), size.ctypes.data, place, tensor.nbytes, 0
         words[word.POOL], words[word.RUN] = pool.address, run_function()
         words[word.PASSES], words[word.PASS_COUNT] = passes.ctypes.data, len(passes)
         words[word.STATUS] = state.status.ctypes.data
@@ -145,7 +145,7 @@ class OpenCall:
         for i, (tensor, rank, start) in enumerate(zip((*takes, *gives), ranks, starts, strict=True)):
             place = int(self._addresses.ctypes.data) + 8 * i
             at = int(self._sizes.ctypes.data) + 8 * start
-            self.rows[i] = tensor.place, ELEMENT_NUMBERS[tensor.dtype], rank, at, place, 0, i < len(takes)
+            self.rows[i] = tensor.place, element_number(tensor.dtype), rank, at, place, 0, i < len(takes)
         self._inner = sum(ranks[: len(takes)])
         self._each = np.array([tensor.dtype.numpy.itemsize for tensor in (*takes, *gives)], np.int64)
         self._pass = np.zeros((1, word.PASS_WORDS), np.int64)

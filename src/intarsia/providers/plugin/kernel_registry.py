@@ -11,10 +11,10 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType, ValueType
 from intarsia.ops.framework.schemas import OperatorSchema, Parameter, schema_of
 from intarsia.providers.plugin.capability import SupportInfo
+from intarsia.providers.plugin.interface.element_types import element_type
 from intarsia.providers.plugin.interface.graph_view import NodeView
 from intarsia.providers.plugin.interface.handles import HostObject, find, find_all, give, numbers, put
 from intarsia.providers.plugin.interface.host_tables import entry
-from intarsia.providers.plugin.interface.tensors import element_type
 
 DEFAULT_MEMORY = 0
 """OrtMemType; those below are the host's, by whichever name a plugin says it (CPUInput -2, CPUOutput and CPU -1)."""

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import InvalidArgument, NotImplemented
+from intarsia.errors import InvalidArgument
 from intarsia.graph.dtypes import DType
 from intarsia.graph.formats.tensor_proto import pack_bits, unpack_bits
 from intarsia.graph.model import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from intarsia.plan.array_address import address_of
+from intarsia.providers.plugin.interface.element_types import element_number, element_type
 from intarsia.providers.plugin.interface.handles import HostObject, checked, find, give, numbers, put, put_array
 from intarsia.providers.plugin.interface.hardware import HOST_MEMORY, MemoryInfo
 from intarsia.providers.plugin.interface.host_tables import entry
@@ -77,7 +78,8 @@ class OrtValue(HostObject):
         count = math.prod(self.shape)
         fields = self.fields
         texts = dtype is DType.STRING  # which are no C++ strings: plugins read them by the entries for texts
-        fields.dtype, fields.data, fields.rank, fields.count = int(dtype), 0 if texts else address, len(self.shape), count
+        fields.dtype, fields.data = element_number(dtype), 0 if texts else address
+        fields.rank, fields.count = len(self.shape), count
         fields.nbytes = 0 if texts else (count * dtype.bits + 7) // 8
         fields.dims = ctypes.addressof(self._dims)
 
@@ -125,7 +127,7 @@ class TensorInfo(HostObject):
         self.dtype, self.shape = dtype, shape
         sizes = self.sizes
         self._dims = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
-        self.fields.dtype, self.fields.rank, self.fields.dims = int(dtype), len(sizes), ctypes.addressof(self._dims)
+        self.fields.dtype, self.fields.rank, self.fields.dims = element_number(dtype), len(sizes), ctypes.addressof(self._dims)
         self.fields.count = -1 if any(size < 0 for size in sizes) else math.prod(sizes)
 
     @classmethod
@@ -216,7 +218,7 @@ def _set_dimensions(handle: int, dims: int | None, count: int) -> None:
 
 @entry("OrtApi", "GetTensorElementType")
 def _get_element_type(handle: int, out: int) -> None:
-    put(out, int(find(handle, TensorInfo).dtype), ctypes.c_int32)
+    put(out, element_number(find(handle, TensorInfo).dtype), ctypes.c_int32)
 
 
 @entry("OrtApi", "GetDimensionsCount")
@@ -245,18 +247,6 @@ def _get_element_count(handle: int, out: int) -> None:
 @entry("OrtApi", "TensorTypeAndShape_HasShape")
 def _has_shape(handle: int) -> bool:
     return find(handle, TensorInfo).shape is not None
-
-
-def element_type(code: int) -> DType:
-    """The element type of an ONNXTensorElementDataType, which has ONNX's numbers.
-
-    Raises:
-        NotImplemented: a type that is newer than this version.
-    """
-    try:
-        return DType(code)
-    except ValueError:
-        raise NotImplemented(f"element type {code} is not known to this version of intarsia") from None
 
 
 # values
