@@ -168,7 +168,7 @@ def test_a_fork_while_kernels_are_handed_to_threads() -> None:
     code = """
 from intarsia.codegen.llvm import jit
 from intarsia.machine import fork_safety
-from concurrent.futures import ThreadPoolExecutor
+ThreadPoolExecutor = jit._thread_pools().ThreadPoolExecutor  # as whoever compiles has it
 fork_safety._PATIENCE_SECONDS = 1e6  # two threads that wait for each other do so for ever
 entered = threading.Event()
 def work():
