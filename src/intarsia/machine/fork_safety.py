@@ -26,7 +26,8 @@ from typing import Any
 _PATIENCE_SECONDS = 30.0  # for what takes a moment, or the compilation of a model's kernels
 _PACKAGE = __name__.partition(".")[0]
 _FINDS = "_find_and_load"  # what is on a thread's stack while it imports a module, whose name is its first argument
-_POOLS = "concurrent.futures.thread"
+# Modules of the standard library that take a lock before a fork and release it after, and the lock's name.
+_LOCKED_AT_FORKS = {"logging": "_lock", "concurrent.futures.thread": "_global_shutdown_lock"}
 _LOCK_IN_PROPERTIES = sys.version_info < (3, 12)
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -111,17 +112,17 @@ def _before() -> None:
         return
     _turn.acquire()
     _Fork.thread = threading.get_ident()
-    pools_known = _POOLS in sys.modules
+    unknown = [name for name in _LOCKED_AT_FORKS if name not in sys.modules]
     end = time.monotonic() + _PATIENCE_SECONDS
     _Fork.taken = tuple(each for _, each in _held if each.acquire(timeout=max(0.0, end - time.monotonic())))
     _Fork.alone = len(sys._current_frames()) == 1
     _Fork.inside = False
     if not _Fork.alone:
         _wait_for_imports(end)
-    if not pools_known:  # what it does before a fork is not done any more where it was imported meanwhile; what after, is
-        lock_of_pools = getattr(sys.modules.get(_POOLS), "_global_shutdown_lock", None)
-        if lock_of_pools is not None:
-            lock_of_pools.acquire()
+    for name in unknown:  # what it does before a fork is not done any more where it was imported meanwhile; what after, is
+        theirs = getattr(sys.modules.get(name), _LOCKED_AT_FORKS[name], None)
+        if theirs is not None:
+            theirs.acquire()
 
 
 def _wait_for_imports(end: float) -> None:
