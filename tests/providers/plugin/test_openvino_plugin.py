@@ -105,6 +105,29 @@ def test_cut_with_the_cpu(digits: bytes) -> None:
     np.testing.assert_allclose(cut.run(None, {"x": pictures()})[0], expected(digits, pictures()), rtol=1e-4, atol=1e-4)
 
 
+class NumpyRelu(ort.ExecutionProvider):
+    """A Python provider of one operator."""
+
+    name = "NumpyReluExecutionProvider"
+
+    def get_kernel_registry(self) -> ort.KernelRegistry:
+        registry = ort.KernelRegistry()
+        registry.register("Relu", lambda node, operands: [np.maximum(operands[0], 0)])
+        return registry
+
+
+def test_cut_among_three(digits: bytes) -> None:
+    """The plugin, our CPU and a Python provider in one session, by name."""
+    options = ort.SessionOptions()
+    options.add_session_config_entry("partition.place", f"relu*={NumpyRelu.name}; pool={CPU}")
+    options.add_session_config_entry("partition.keep_islands", "1")
+    cut = ort.InferenceSession(digits, options, providers=[openvino_provider(), NumpyRelu, CPU])
+    providers = {row.name: row.provider for row in cut.explain().nodes}
+    assert (providers["relu1"], providers["pool"], providers["relu2"]) == (NumpyRelu.name, CPU, NumpyRelu.name)
+    assert {providers[name] for name in ("conv1", "conv2", "mean", "gemm")} == {"OpenVINOExecutionProvider"}
+    np.testing.assert_allclose(cut.run(None, {"x": pictures()})[0], expected(digits, pictures()), rtol=1e-4, atol=1e-4)
+
+
 def test_threads(session: ort.InferenceSession, digits: bytes) -> None:
     """Runs of several threads and sizes at once do not mix."""
     wrong: list[str] = []
