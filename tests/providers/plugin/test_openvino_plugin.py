@@ -230,3 +230,11 @@ def test_operators_it_refuses_have_a_reason() -> None:
     assert "OpenVINOExecutionProvider did not take it" in row.refusals["OpenVINOExecutionProvider"].reason
     found = mixed.run(None, {"x": np.float32([-1, 1]), "s": np.array(["a"], object)})
     assert found[1].tolist() == ["aa"]
+
+
+def test_the_listing_of_the_document() -> None:
+    """docs/plugins.md, run as it stands."""
+    library_path("onnxruntime_ep_openvino")
+    listing = (ROOT / "docs/plugins.md").read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+    done = subprocess.run([sys.executable, "-c", listing], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "OpenVINO" in done.stdout, done.stderr
