@@ -6,6 +6,7 @@ be an error of Intarsia's, or give what it gave; in an untrusted session it must
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
 import os
@@ -243,7 +244,7 @@ def _package_plan(rng: random.Random) -> dict[str, Any]:
     info = variant["executor_info"]["ort"]
     if rng.random() < 0.5:
         entry = rng.choice(("session.intra_op_num_threads", "session.enable_profiling", "x"))
-        info["session_options"] = {entry: rng.choice(ODD_JSON)}
+        info["session_options"] = {entry: copy.deepcopy(rng.choice(ODD_JSON))}
     for _ in range(rng.choice((0, 1, 1, 2))):
         places = list(_places(manifest))
         owner, key = rng.choice(places)
@@ -251,10 +252,10 @@ def _package_plan(rng: random.Random) -> dict[str, Any]:
             del owner[key]
         elif rng.random() < 0.3:
             owner[rng.choice(("variant_directory", "device", "compatibility_string", "shared_assets", "layout", "ep", "x"))] = (
-                rng.choice(ODD_JSON)
+                copy.deepcopy(rng.choice(ODD_JSON))
             )
         else:
-            owner[key] = rng.choice(ODD_JSON)
+            owner[key] = copy.deepcopy(rng.choice(ODD_JSON))
     text = json.dumps(manifest)
     damage = rng.random()
     if damage < 0.1:
