@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import subprocess
@@ -138,7 +137,7 @@ def test_errors_and_tracebacks(name: str) -> None:
 
 def test_what_is_logged(name: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
     ort.InferenceSession(model_of(name).SerializeToString())
-    for logger in (get_logger("intarsia"), get_logger("intarsia.cache"), logging.getLogger("intarsia.load")):
+    for logger in (get_logger("intarsia"), get_logger("intarsia.cache"), get_logger("intarsia.load")):
         logger.warning("the model %s has %d", name, 3)
     options = ort.SessionOptions()
     options.log_severity_level = 0
