@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from intarsia.ep.program import Program
+    from intarsia.model.compile_process import Waiter
     from intarsia.model.compiled_model import CompiledModel
     from intarsia.model.runnable import Runnable
     from intarsia.model.single_program_model import DirectModel
@@ -38,7 +39,7 @@ _SECONDS_TO_RUN = 0.2  # after the session is made in which a first run has the 
 _SECONDS_OF_RUN = 5.0  # that it may take so
 _PATIENCE_SECONDS = 1.0  # a run that has taken longer when the model is compiled is begun again
 
-InProcess = Callable[[Callable[[], object], Callable[[bool], None]], None]
+InProcess = Callable[[Callable[[], object], "Waiter"], None]
 """Has a process compile, after the first argument came back, and tells the second whether it did."""
 
 
@@ -130,6 +131,8 @@ class Underway:
         if compilation.in_process is None:
             self._in_thread(compilation)
             return
+        from intarsia.model.compile_process import Waiter
+
         before, session = _first_run_of(self._running, self._undisturbed), ref(self)
 
         def done(kept: bool) -> None:
@@ -138,7 +141,11 @@ class Underway:
                 compilation = underway._compilation
                 underway._in_thread(compilation if kept else replace(compilation, found=None))
 
-        compilation.in_process(before, done)
+        def wanted() -> bool:
+            underway = session()
+            return underway is not None and underway._wanted(underway)
+
+        compilation.in_process(before, Waiter(done, wanted))
 
     def _in_thread(self, compilation: Compilation) -> None:
         work = contextvars.Context().run

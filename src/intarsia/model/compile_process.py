@@ -3,7 +3,8 @@ takes it.
 
 One at a time, from a queue, so that a program that makes many sessions at once is not left without cores and memory; sessions
 of the same model and options share one. What was begun is ended even when its session is gone: the next session of the model
-begins from the cache then. So it is for some seconds after the program's own end (`session.compile_worker`).
+begins from the cache then. So it is for some seconds after the program's own end (`session.compile_worker`). What was not, and
+whose sessions are closed, is not begun: sessions that are still there come first.
 """
 
 from __future__ import annotations
@@ -26,8 +27,18 @@ logger = get_logger("intarsia")
 VARIABLE = "INTARSIA_COMPILER_PROCESSES"  # as kernels are compiled: 0 means that no process is to be started
 MOST_BYTES = 32 << 20  # of a model that is given as bytes: the process has a copy
 
-Done = Callable[[bool], None]
-"""Told whether the process ended well; called on the queue's thread."""
+
+@dataclass(frozen=True)
+class Waiter:
+    """Who waits for a process.
+
+    Attributes:
+        done: told whether it ended well, on the queue's thread.
+        wanted: whether anybody still waits.
+    """
+
+    done: Callable[[bool], None]
+    wanted: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,11 @@ class _Job:
 
     def __init__(self, request: bytes, before: Callable[[], object]) -> None:
         self.request, self.before = request, before
-        self.waiting: list[Done] = []
+        self.waiting: list[Waiter] = []
+
+    def wanted(self) -> bool:
+        """Whether anybody still waits for it."""
+        return any(waiter.wanted() for waiter in self.waiting)
 
     def run(self) -> bool:
         """Whether a process did it."""
@@ -104,12 +119,12 @@ class CompileQueue:
         self._jobs: dict[str, _Job] = {}
         self._working = False
 
-    def ask(self, request: bytes, before: Callable[[], object], done: Done) -> None:
-        """Have a process do it, where none has it yet, after `before`, and tell `done`."""
+    def ask(self, request: bytes, before: Callable[[], object], waiter: Waiter) -> None:
+        """Have a process do it, where none has it yet, after `before`, and tell the waiter."""
         key = content_key(request)
         with self._lock:
             job = self._jobs.setdefault(key, _Job(request, before))
-            job.waiting.append(done)
+            job.waiting.append(waiter)
             begins, self._working = not self._working, True
         if begins:
             # Nothing has to wait for it at the interpreter's end: it does no more than wait for the process.
@@ -125,6 +140,7 @@ class CompileQueue:
     def _work(self) -> None:
         while True:
             with self._lock:
+                self._jobs = {key: job for key, job in self._jobs.items() if job.wanted()}
                 key, job = next(iter(self._jobs.items()), ("", None))
                 if job is None:
                     self._working = False
@@ -136,9 +152,9 @@ class CompileQueue:
                 made = False
             with self._lock:
                 del self._jobs[key]
-            for done in job.waiting:
+            for waiter in job.waiting:
                 with suppress(RuntimeError):  # the interpreter is ending, and begins no threads any more
-                    done(made)
+                    waiter.done(made)
 
 
 _queue = CompileQueue()
