@@ -152,3 +152,11 @@ def test_wrong_options(tmp_path: Path, images: Path, capsys: pytest.CaptureFixtu
         code, shown = run(capsys, "quantize", MODEL, "-o", out, *arguments)
         assert code == 2
         assert why in shown.replace("\n", " ")
+
+
+def test_the_model_itself_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(Path(MODEL).read_bytes())
+    assert main(["quantize", str(path), "-o", str(path)]) == 2
+    assert "is the model itself, which would be lost" in capsys.readouterr().err
+    assert path.read_bytes() == Path(MODEL).read_bytes()

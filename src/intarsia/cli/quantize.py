@@ -91,6 +91,8 @@ def quantize_model(
     Raises:
         InvalidArgument: what does not go together.
     """
+    if output.exists() and output.samefile(model):
+        raise InvalidArgument(f"--output: {str(output)!r} is the model itself, which would be lost; name another file")
     kind = kind or ("static" if data.sources else "dynamic")
     if kind not in KINDS:
         raise InvalidArgument(f"--kind: expected one of {', '.join(KINDS)}, got {kind!r}")

@@ -36,7 +36,11 @@ class Difference:
     right: Any
 
     def __str__(self) -> str:
+        if not self.index and not np.isfinite(self.absolute):
+            return f"{self.value!r} is {visible(str(self.left))} and {visible(str(self.right))}"
         at = f"at {list(self.index)}: {visible(str(self.left))} and {visible(str(self.right))}"
+        if not np.isfinite(self.absolute):
+            return f"{self.value!r} differs {at}"
         return f"{self.value!r} differs by {self.absolute:.3g} ({self.relative:.3g} of the largest value), {at}"
 
 

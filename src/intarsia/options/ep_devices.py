@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -172,6 +172,8 @@ def provider_of(ep_devices: Sequence[Any]) -> tuple[str, dict[str, Any]]:
         InvalidArgument: no devices, several providers, or several devices of one that works on one at a time.
         WrongType: not a list of OrtEpDevice.
     """
+    if isinstance(ep_devices, OrtEpDevice) or not isinstance(ep_devices, Iterable):
+        raise WrongType(f"expected a list of OrtEpDevice instances (see get_ep_devices), got {ep_devices!r}")
     devices = list(ep_devices)
     if not devices:
         raise InvalidArgument("Must provide one or more OrtEpDevice instances.")

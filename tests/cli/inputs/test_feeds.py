@@ -109,6 +109,8 @@ def test_pictures(tmp_path: Path) -> None:
         (["@zeros"], InvalidArgument, "expects NAME=FORM for one of X, ids; got '@zeros'"),
         (["X=@normal"], InvalidArgument, "unknown form '@normal'; expected FILE.npy"),
         (["X=@random:a:b"], InvalidArgument, "'@random:a:b' expects two numbers"),
+        (["X=@random:5:1"], InvalidArgument, "expects a LOW that is not above HIGH"),
+        (["X=@random:0:inf"], InvalidArgument, "expects a LOW that is not above HIGH, and both finite"),
         (["X=nonsense"], InvalidArgument, "input 'X': cannot read 'nonsense'"),
         (['X=["a"]'], InvalidArgument, r"is no tensor\(float\)"),
         (["X=none.npy"], InvalidArgument, "cannot read 'none.npy' as a NumPy file"),
@@ -231,3 +233,10 @@ def test_dimensions_that_are_given_twice() -> None:
     with pytest.raises(InvalidArgument, match="--dim batch was given twice, as 2 and 3"):
         parse_dims(["batch=2", "batch=3"])
     assert parse_dims(["past + seq=9"]) == {"past + seq": 9}
+
+
+def test_what_was_said_of_pictures_without_one() -> None:
+    feeds = fed([X], ["@zeros"], FeedOptions(preset="imagenet"))
+    assert feeds.notes == ("no input is a picture: what was said of pictures has no effect",)
+    assert fed([X], ["@zeros"], FeedOptions(pictures={"mean": None})).notes == ()
+    assert one("@random:3:3", IDS, dims={"batch": 1, "seq": 2}).tolist() == [[3, 3]]

@@ -155,6 +155,9 @@ class _FeedBuilder:
         counts = set(self.rounds.values()) - {1} or {1}
         if len(counts) > 1:
             raise InvalidArgument(f"inputs were given for {sorted(counts)} runs; expected one number of runs")
+        asked = self.options.preset or any(value is not None for value in self.options.pictures.values())
+        if asked and not any(_is_picture(form) for given in forms.values() for form in given):
+            self.notes.append("no input is a picture: what was said of pictures has no effect")
         guesses = self.sizes.told_guesses()
         arrays = {info.name: self.arrays[info.name] for info in self.model.inputs}
         parted = frozenset(name for name, count in self.rounds.items() if count > 1)
@@ -263,6 +266,8 @@ class _FeedBuilder:
             low, high = map(float, limits) if limits else (None, None)
         except ValueError:
             raise InvalidArgument(f"input {info.name!r}: {form!r} expects two numbers, @random:LOW:HIGH") from None
+        if low is not None and high is not None and not -np.inf < low <= high < np.inf:
+            raise InvalidArgument(f"input {info.name!r}: {form!r} expects a LOW that is not above HIGH, and both finite")
         if dtype is DType.STRING:
             raise InvalidArgument(f"input {info.name!r} holds strings: give it as a JSON literal")
         return self._random(info, dtype, shape, (low, high)).astype(dtype.numpy)
@@ -278,7 +283,8 @@ class _FeedBuilder:
         if "mask" in info.name.lower() and low is None:
             return np.ones(shape)
         # 0 and 1 are valid token ids, flags and indices of every model.
-        return np.asarray(self.generator.integers(int(low or 0), int(2 if high is None else high), shape))
+        first = int(low or 0)
+        return np.asarray(self.generator.integers(first, max(first + 1, int(2 if high is None else high)), shape))
 
 
 def _is_picture(form: str | np.ndarray) -> bool:

@@ -142,6 +142,8 @@ def _opened(path: Path, info: InputInfo) -> Image:
         with Image.open(path) as file:
             file.load()
             return ImageOps.exif_transpose(file)  # as people see it: cameras store pictures lying on their side
+    except FileNotFoundError:
+        raise InvalidArgument(f"input {info.name!r}: the picture {str(path)!r} does not exist") from None
     except (OSError, Image.DecompressionBombError) as error:
         raise InvalidArgument(f"input {info.name!r}: cannot read the picture {str(path)!r}: {error}") from error
 
