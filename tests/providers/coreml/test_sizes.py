@@ -114,7 +114,7 @@ class TestConvert:
     def test_sizes_have_to_be_given(self, tmp_path: Path) -> None:
         from intarsia.conversion.convert import ConversionRequest, convert
 
-        with pytest.raises(ort.Fail, match=r"'batch', 'tokens' varies: give sizes by --dim .*--option profile"):
+        with pytest.raises(ort.InvalidArgument, match=r"'batch', 'tokens' .* vary: give --dim batch=SIZE .*--option 'profile"):
             self.convert(tmp_path)
         report = convert(tmp_path / "block.onnx", ConversionRequest("coreml", sizes={"batch": 2, "tokens": 4}))
         feature = self.spec(report.parts[0].path).description.input[0]

@@ -21,7 +21,7 @@ from provider_cases import parameters
 
 import intarsia as ort
 from intarsia.conversion.convert import ConversionRequest, convert
-from intarsia.errors import Fail
+from intarsia.errors import Fail, InvalidArgument
 from intarsia.providers.tensorrt.chips import CHIPS
 from intarsia.providers.tensorrt.library import RTX, Messages, find, missing, opened, told
 from intarsia.testing.cases import suite
@@ -57,9 +57,9 @@ def test_most_operators_that_it_should_take_are_taken(name: str) -> None:
         ("test_add_uint8", "knows unsigned bytes at the borders of a model only"),
         ("test_max_float64", "reads 64-bit floats as 32-bit ones"),
         ("test_add_int8", "as quantised numbers only"),
-        ("test_nonzero_example", "it needs a plugin that is not there"),
+        ("test_nonzero_example", "is decided by data, and a file for TensorRT has sizes as numbers"),
         ("test_roialign_aligned_true", "it needs a plugin that is not there"),
-        ("test_nonmaxsuppression_suppress_by_IOU", "depends on data"),
+        ("test_nonmaxsuppression_suppress_by_IOU", "is decided by data"),
         ("test_layer_normalization_4d_axis0", "its other outputs are not there"),
         ("test_lstm_batchwise", "'layout' has no effect there"),
         ("test_onehot_negative_indices", "negative indices give rows of zeros"),
@@ -68,7 +68,7 @@ def test_most_operators_that_it_should_take_are_taken(name: str) -> None:
         ("test_cast_FLOAT_to_FLOAT8E4M3FN", "does not compute with float8e4m3fn on all its chips"),
         ("test_maxpool_2d_ceil_output_size_reduce_by_one", "the shape"),
         ("test_lppool_2d_same_upper", "come out as a mean"),
-        ("test_reduce_sum_do_not_keepdims_example", "whose size only a run's data decide"),
+        ("test_reduce_sum_do_not_keepdims_example", "is decided by data"),
         ("test_dequantizelinear", "unsigned bytes"),
         ("test_tensorscatter", "in the memory of an input"),
     ],
@@ -140,7 +140,7 @@ class TestConvert:
         assert (tmp_path / "model.engine").exists()
 
     def test_sizes_have_to_be_known(self, tmp_path: Path) -> None:
-        with pytest.raises(Fail, match=r"TensorRT is given models of known sizes, and 'n' varies: give sizes by --dim"):
+        with pytest.raises(InvalidArgument, match=r"TensorRT for RTX has sizes as numbers, and 'n' .* vary: give --dim n=SIZE"):
             convert(model(tmp_path), ConversionRequest("tensorrt"))
         assert convert(model(tmp_path), ConversionRequest("tensorrt", sizes={"n": 2})).complete
 
