@@ -26,6 +26,7 @@ linked_here = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("INTARSIA_CPU_FEATURES", raising=False)
 
 
 def texts(target: Target) -> Mapping[str, KernelText]:
