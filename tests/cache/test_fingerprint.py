@@ -57,13 +57,13 @@ def test_a_noted_listing_is_read_instead_of_the_folders(settled: Path, monkeypat
 def test_a_new_file_is_seen_behind_a_noted_listing(settled: Path, name: str) -> None:
     (settled / name).parent.mkdir(exist_ok=True)
     (settled / name).write_text("")
-    assert str(settled / name) in {path for path, _, _ in fingerprint._states(str(settled))}
+    assert settled / name in {Path(path) for path, _, _ in fingerprint._states(str(settled))}
 
 
 def test_a_removed_file_is_seen_behind_a_noted_listing(settled: Path) -> None:
     (settled / "ops" / "shape.py").unlink()
     os.utime(settled / "ops", ns=(10**18, 10**18))  # as on a file system whose folders have no times
-    assert [path for path, _, _ in fingerprint._states(str(settled))] == [str(settled / "__init__.py")]
+    assert [Path(path) for path, _, _ in fingerprint._states(str(settled))] == [settled / "__init__.py"]
 
 
 def test_what_changed_just_now_is_not_noted(package: Path) -> None:
