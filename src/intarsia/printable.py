@@ -51,6 +51,11 @@ def guarded(found: logging.Logger) -> logging.Logger:
     return found
 
 
+def file_name(name: str) -> str:
+    """An output's name as that of a file: what separates folders, or cannot be seen, is "_"."""
+    return "".join(c if c.isprintable() and c not in "/\\" else "_" for c in name)
+
+
 def get_logger(name: str) -> logging.Logger:
     """The logger of a part of the package."""
 

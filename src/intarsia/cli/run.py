@@ -20,6 +20,7 @@ from intarsia.errors import InvalidArgument
 from intarsia.graph.formats.atomic_write import not_written, replace_file, replace_files
 from intarsia.lazy_dataclass import dataclass
 from intarsia.model import background_compile
+from intarsia.printable import file_name
 
 
 @dataclass(frozen=True)
@@ -156,13 +157,8 @@ def write_outputs(outputs: Mapping[str, Any], path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise not_written(path, error) from error
-    replace_files([(path / f"{_file_name(name)}.npy", partial(_write_array, value)) for name, value in outputs.items()])
+    replace_files([(path / f"{file_name(name)}.npy", partial(_write_array, value)) for name, value in outputs.items()])
 
 
 def _write_array(array: np.ndarray, file: BinaryIO) -> None:
     np.save(file, array)
-
-
-def _file_name(name: str) -> str:
-    """An output's name as that of a file: what separates folders, or cannot be seen, is "_"."""
-    return "".join(c if c.isprintable() and c not in "/\\" else "_" for c in name)

@@ -12,6 +12,7 @@ from intarsia.debug.compare import Difference, Providers, difference, session_on
 from intarsia.errors import InvalidArgument, NoSuchFile
 from intarsia.lazy_dataclass import dataclass
 from intarsia.options.session_options import SessionOptions
+from intarsia.printable import file_name
 
 _PREFIXES = ("", "out_", "output_")
 
@@ -136,8 +137,7 @@ def _of_archive(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
 def _of_folder(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     found = {}
     for i, name in enumerate(names):
-        stem = "".join(c if c.isprintable() and c not in "/\\" else "_" for c in name)  # as `intarsia run -o` names files
-        for file in (path / f"{stem}.npy", path / f"output_{i}.pb"):
+        for file in (path / f"{file_name(name)}.npy", path / f"output_{i}.pb"):
             if file.is_file():
                 found[name] = _array(file)
                 break
