@@ -114,6 +114,8 @@ def test_bench_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert row["runs"] == 3
     assert row["runs_a_second"] == pytest.approx(1e3 / row["median_ms"])
     assert (row["difference"], row["concurrent_runs_a_second"]) == (None, None)
+    assert main(["bench", MODEL, "--json", "--roofline"]) == 2
+    assert "leave out one of --roofline and --json" in capsys.readouterr().out
 
 
 def test_run_on_several_pictures(capsys: pytest.CaptureFixture[str]) -> None:

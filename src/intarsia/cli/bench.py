@@ -25,7 +25,7 @@ from intarsia.cli.timing import (
     peer_runner,
     runs_a_second,
 )
-from intarsia.errors import UnknownOption, nearest
+from intarsia.errors import InvalidArgument, UnknownOption, nearest
 from intarsia.lazy_dataclass import dataclass
 
 _HEAVIEST = 15
@@ -60,6 +60,8 @@ def bench_model(model: Path, specs: Sequence[str], feed_options: FeedOptions, wh
     Raises:
         IntarsiaError: the model, an option or a run; UnknownOption for a peer that is not there.
     """
+    if where.as_json and effort.roofline:
+        raise InvalidArgument("--roofline prints a table, which is no JSON: leave out one of --roofline and --json")
     for name in where.peers:
         if name not in PEERS:
             raise UnknownOption(f"--compare: no runtime {name!r}; {nearest(name, PEERS)}")
