@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from intarsia.cli.show import note, table
 from intarsia.providers.foreign_names import KNOWN_ELSEWHERE
-from intarsia.providers.registry import ENTRY_POINT_GROUP, get_all_providers, load_provider
+from intarsia.providers.plugin_answers import answer
+from intarsia.providers.registry import ENTRY_POINT_GROUP, get_all_providers, load_provider, plugin_of
 from intarsia.reports.doctor import is_installed, obstacle
 from intarsia.reports.plugins import plugin_states
 
@@ -23,7 +24,7 @@ def list_providers() -> None:
     for name in get_all_providers():
         missing = obstacle(name)
         if not missing:
-            available.append((name, ", ".join(map(str, load_provider(name).devices()))))
+            available.append((name, ", ".join(_devices(name))))
         elif name in KNOWN_ELSEWHERE and not is_installed(name):
             absent.append((name, KNOWN_ELSEWHERE[name]))
         else:
@@ -35,6 +36,13 @@ def list_providers() -> None:
     if absent:
         table("\nnot part of this version, and no installed package provides them", ["provider", "for"], absent)
         note(f"a package provides one with an entry point in the group {ENTRY_POINT_GROUP!r}")
+
+
+def _devices(name: str) -> list[str]:
+    package = plugin_of(name)
+    if package is not None:
+        return [shown for _, shown in answer(package, name).spaces]
+    return [str(device) for device in load_provider(name).devices()]
 
 
 def _list_plugins() -> None:

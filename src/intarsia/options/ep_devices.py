@@ -13,7 +13,7 @@ from intarsia.ep.hardware import EpDevice, EpMemory, HardwareDevice, HardwareKin
 from intarsia.ep.provider import ExecutionProvider
 from intarsia.errors import EPFail, InvalidArgument, WrongType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.providers.registry import get_available_providers, load_provider, why_unavailable
+from intarsia.providers.registry import available_providers, load_provider, why_unavailable
 from intarsia.values.ort_device import OrtMemoryInfo, OrtSyncStream
 from intarsia.values.ort_enums import (
     OrtAllocatorType,
@@ -102,8 +102,8 @@ def _ort_hardware(device: HardwareDevice) -> OrtHardwareDevice:
 
 def get_ep_devices() -> list[OrtEpDevice]:
     """Every provider that works here with each of its devices, in order of priority; but for devices that the processor
-    only imitates."""
-    return [d for name in get_available_providers() for d in devices_of(load_provider(name))]
+    only imitates. Libraries of plugins are loaded."""
+    return [d for name in available_providers(anew=True) for d in devices_of(load_provider(name))]
 
 
 def get_hardware_devices() -> list[OrtHardwareDevice]:

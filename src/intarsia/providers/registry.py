@@ -288,17 +288,17 @@ def _import(source: Any) -> Any:
 
 def get_available_providers() -> list[str]:
     """Names of the providers that work on this machine, in order of priority. One that is installed but cannot be loaded is
-    left out with a warning in the log; one whose devices a driver emulates on the CPU comes after the CPU's own."""
+    left out with a warning in the log; one whose devices a driver emulates on the CPU comes after the CPU's own. The library of
+    a plugin's package is loaded once on a machine: what it says is remembered."""
+    return available_providers()
+
+
+def available_providers(*, anew: bool = False) -> list[str]:
+    """As `get_available_providers`; `anew`: libraries of plugins are asked again, and not what is remembered of them."""
     names: list[str] = []
     behind: list[str] = []
     for name in _names():
-        emulated = False
-        try:
-            provider = load_provider(name)
-            missing = why_unavailable(provider)
-            emulated = not missing and _answer(provider, provider.emulated)
-        except EPFail as error:
-            missing = str(error)
+        missing, emulated = _state(name, anew)
         if missing:
             level = INFO if name in BUILTIN else WARNING  # what was installed for its own sake should work
             _logger.log(level, "%s is not available: %s", name, missing)
@@ -306,6 +306,26 @@ def get_available_providers() -> list[str]:
             (behind if emulated else names).append(name)
     after = names.index(CPU) + 1 if CPU in names else len(names)
     return names[:after] + behind + names[after:]
+
+
+def _state(name: str, anew: bool) -> tuple[str, bool]:
+    """Why a provider does not work on this machine ("" where it does), and whether a driver emulates its devices on the CPU."""
+    source = _source(name)
+    if _is_plugin_package(source):
+        said = importlib.import_module("intarsia.providers.plugin_answers").answer(source, name, anew=anew)
+        return said.missing, said.emulated
+    try:
+        provider = load_provider(name)
+        missing = why_unavailable(provider)
+        return missing, not missing and _answer(provider, provider.emulated)
+    except EPFail as error:
+        return str(error), False
+
+
+def plugin_of(name: str) -> PluginPackage | None:
+    """The package of a plugin library whose provider a name means; None where it means another provider."""
+    source = _source(ALIASES.get(name, name))
+    return source if _is_plugin_package(source) else None
 
 
 def get_all_providers() -> list[str]:

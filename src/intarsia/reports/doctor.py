@@ -20,7 +20,15 @@ from intarsia.machine.version import __version__
 from intarsia.partition.text_table import format_table
 from intarsia.providers import plugin_packages
 from intarsia.providers.foreign_names import KNOWN_ELSEWHERE
-from intarsia.providers.registry import BUILTIN, ENTRY_POINT_GROUP, get_all_providers, load_provider, why_unavailable
+from intarsia.providers.plugin_answers import answer
+from intarsia.providers.registry import (
+    BUILTIN,
+    ENTRY_POINT_GROUP,
+    get_all_providers,
+    load_provider,
+    plugin_of,
+    why_unavailable,
+)
 
 if TYPE_CHECKING:
     from intarsia.codegen.llvm.target import Target
@@ -152,7 +160,8 @@ def doctor() -> Diagnosis:
 def obstacle(name: str) -> str:
     """What is missing for the provider `name` to work here; "" where nothing is."""
     try:
-        return why_unavailable(load_provider(name))
+        package = plugin_of(name)
+        return answer(package, name).missing if package is not None else why_unavailable(load_provider(name))
     except IntarsiaError as error:
         return str(error)
 

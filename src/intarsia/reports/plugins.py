@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from intarsia.ep.hardware import EpDevice
-from intarsia.errors import IntarsiaError
 from intarsia.lazy_dataclass import dataclass
+from intarsia.providers.plugin_answers import answer
 from intarsia.providers.plugin_packages import PluginPackage, installed
-from intarsia.providers.provider_libraries import provider_of_package
-from intarsia.providers.registry import BUILTIN, load_provider
+from intarsia.providers.registry import BUILTIN, plugin_of
 
 
 @dataclass(frozen=True)
@@ -34,32 +32,15 @@ class PluginState:
 
 
 def plugin_states() -> list[PluginState]:
-    """Every installed package of a plugin library. Loads the libraries."""
+    """Every installed package of a plugin library. Loads the libraries that are not known yet."""
     return [_state(package, name) for package in installed().values() for name in package.names or (package.distribution,)]
 
 
 def _state(package: PluginPackage, name: str) -> PluginState:
-    devices, why = "", ""
-    try:
-        provider = provider_of_package(package, name)
-        devices = ", ".join(map(_shown, provider.ep_devices() or ()))
-        why = "" if devices else str(getattr(provider, "why_no_devices", provider.unavailable)())
-    except IntarsiaError as error:
-        why = str(error)
-    own = name in BUILTIN and not _is_plugins(name)
+    said = answer(package, name)
+    own = name in BUILTIN and plugin_of(name) is None
     serves = (package.distribution,) if own else tuple(dict.fromkeys((name, package.distribution)))
-    return PluginState(package.distribution, name, package.version, str(package.library or ""), devices, why, serves)
-
-
-def _is_plugins(name: str) -> bool:
-    """Whether a provider's name means a plugin's here, and not Intarsia's own."""
-    try:
-        return hasattr(load_provider(name), "library_path")
-    except IntarsiaError:
-        return False
-
-
-def _shown(device: EpDevice) -> str:
-    hardware = device.hardware
-    name = hardware.metadata.get("Description", "") or f"{hardware.vendor_id:04x}:{hardware.device_id:04x}"
-    return f"{hardware.kind.upper()} ({name})"
+    devices = ", ".join(said.devices)
+    return PluginState(
+        package.distribution, name, package.version, str(package.library or ""), devices, said.missing, serves
+    )

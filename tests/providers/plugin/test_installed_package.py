@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -16,9 +17,10 @@ from tests.providers.test_plugin_packages import CALLED, package
 
 import intarsia as ort
 from intarsia.cli import main
-from intarsia.ep.hardware import HardwareDevice
-from intarsia.errors import EPFail
-from intarsia.providers import provider_libraries, registry
+from intarsia.ep.hardware import EpDevice, HardwareDevice
+from intarsia.errors import EPFail, Fail
+from intarsia.providers import plugin_packages, provider_libraries, registry
+from intarsia.providers.plugin_answers import answer
 from intarsia.reports.plugins import plugin_states
 
 OPENVINO, PACKAGE = "OpenVINOExecutionProvider", "onnxruntime-ep-acme"
@@ -119,3 +121,66 @@ def test_virtual_devices_are_offered_by_the_registrations_name(faulty: FaultyPlu
         with faulty.registered(name):
             assert NAME in ort.get_available_providers()
     assert [imitated in devices for devices in told] == [False, True]
+
+
+class TestWhatIsRemembered:
+    """A library is loaded to be listed once; later processes know what it said."""
+
+    @pytest.fixture(autouse=True)
+    def _cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path / "cache"))
+
+    def _no_load(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def load(*_: object) -> None:
+            raise Fail("loaded")
+
+        monkeypatch.setattr(provider_libraries, "provider_of_package", load)
+
+    def test_the_library_is_not_loaded_again(self, site: Path, faulty: FaultyPlugin, monkeypatch: pytest.MonkeyPatch) -> None:
+        install(site, faulty)
+        before = next(s for s in plugin_states() if s.package == PACKAGE)
+        self._no_load(monkeypatch)
+        assert NAME in ort.get_available_providers()
+        assert next(s for s in plugin_states() if s.package == PACKAGE) == before
+        assert NAME not in [device.ep_name for device in ort.get_ep_devices()]  # which asks the library
+
+    def test_another_file_or_other_hardware_is_asked(
+        self, site: Path, faulty: FaultyPlugin, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        library = install(site, faulty)
+        assert NAME in ort.get_available_providers()
+        self._no_load(monkeypatch)
+        os.utime(library, (1, 1))
+        assert NAME not in ort.get_available_providers()
+
+    def test_a_refusal_is_remembered_and_a_failure_is_not(
+        self, site: Path, faulty: FaultyPlugin, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        library = install(site, faulty)
+        content = library.read_bytes()
+        library.write_bytes(b"no library")
+        os.utime(library, (1, 1))
+        found = plugin_packages.of(PACKAGE)
+        assert found is not None
+        assert "it is no shared library" in answer(found, NAME).missing
+        library.unlink()  # a mapped file is not written to
+        library.write_bytes(content)
+        os.utime(library, (1, 1))
+        assert answer(found, NAME).missing == ""
+
+        class NoDevice(ort.ExecutionProvider):
+            name = NAME
+
+            @classmethod
+            def ep_devices(cls) -> list[EpDevice]:
+                return []
+
+            @classmethod
+            def unavailable(cls) -> str:
+                return "it takes no device"
+
+        monkeypatch.setattr(provider_libraries, "provider_of_package", lambda package, name: NoDevice)
+        assert answer(found, NAME).missing == ""
+        assert answer(found, NAME, anew=True).missing == "it takes no device"
+        self._no_load(monkeypatch)
+        assert answer(found, NAME).missing == "it takes no device"
