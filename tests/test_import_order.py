@@ -32,7 +32,7 @@ ORDER = (
 ).split()
 """Folders and modules from the bottom upwards; the longest that fits counts. docs/pipeline.md says what each is for.
 
-A session holds an engine, that of a process apart among them: what makes sessions comes behind `sandbox`, the rest before."""
+A session holds an engine, that of a separate process too: what makes sessions comes behind `sandbox`, the rest before."""
 OLD_NAMES = {"operators", "partition.provider"}  # of what is elsewhere now; they go with version 0.3
 MODULES_IN_A_FOLDER, MODULES_AT_THE_ROOT = 25, 8
 

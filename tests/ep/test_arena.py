@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from intarsia.ep.arena import KEPT_NBYTES, NEXT_POWER_OF_TWO, NOTHING, SAME_AS_REQUESTED, Arena, Lease
+from intarsia.ep.arena import NEXT_POWER_OF_TWO, NOTHING, RETAINED_NBYTES, SAME_AS_REQUESTED, Arena, Lease
 from intarsia.errors import OutOfMemory
 
 MIB = 1 << 20
@@ -101,11 +101,11 @@ def test_the_limit_says_who_holds_what() -> None:
 def test_idle_memory_is_used_again_before_the_arena_grows_far() -> None:
     arena = Arena()
     one, two = Holder(), Holder()
-    one.idle.append(arena.lease(one, KEPT_NBYTES // 2))
-    two.idle.append(arena.lease(two, KEPT_NBYTES // 4))
+    one.idle.append(arena.lease(one, RETAINED_NBYTES // 2))
+    two.idle.append(arena.lease(two, RETAINED_NBYTES // 4))
     assert (len(one.idle), len(two.idle)) == (1, 1)
-    lease = arena.lease(two, KEPT_NBYTES)
-    assert (one.idle, two.idle, lease.nbytes) == ([], [], KEPT_NBYTES)
+    lease = arena.lease(two, RETAINED_NBYTES)
+    assert (one.idle, two.idle, lease.nbytes) == ([], [], RETAINED_NBYTES)
     assert arena.statistics().extensions == 2, "there was room where the idle ones were"
 
 

@@ -296,7 +296,7 @@ def test_the_first_tier_alone_is_the_cpus() -> None:
     with pytest.raises(ort.InvalidArgument, match=r"is the CPU's alone, but the providers are ReferenceExecution"):
         ort.InferenceSession(model(), options, providers=["ReferenceExecutionProvider"])
     options.add_session_config_entry("ep.context_enable", "1")
-    with pytest.raises(ort.InvalidArgument, match=r"but 'ep\.context_enable' asks for kernels"):
+    with pytest.raises(ort.InvalidArgument, match=r"but 'ep\.context_enable' requires kernels"):
         ort.InferenceSession(model(), options, providers=["CPUExecutionProvider"])
     options.add_session_config_entry(KEY, "0")
     with pytest.raises(ort.InvalidArgument, match="which waits for the tuned tier: leave out one"):

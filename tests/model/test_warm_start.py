@@ -351,7 +351,7 @@ def test_what_other_sources_made_is_not_asked_for(
         session = ort.InferenceSession(model_file)
     assert not is_warm(session)
     check(session)
-    assert "since it was kept, Intarsia's files changed" in caplog.text
+    assert "since it was cached, Intarsia's files changed" in caplog.text
     assert "cannot be read" not in caplog.text
 
 
@@ -424,7 +424,7 @@ def test_the_log_says_what_has_changed(model_file: Path, caplog: pytest.LogCaptu
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     with caplog.at_level("DEBUG", "intarsia.cache"):
         ort.InferenceSession(model_file, options)
-    assert "since it was kept, the optimisation changed" in caplog.text
+    assert "since it was cached, the optimisation changed" in caplog.text
 
 
 def join_writers() -> None:

@@ -134,7 +134,7 @@ class TestShapeArithmetic:
         split = partition(make_graph(SHAPES), [null(None, "A", ACCELERATOR), null(None, "B")])
         assert owners(split) == {"r": "A", "s": "B", "n": "B", "t": "B", "y": "A"}
         assert {p.refusals["A"].code for p in split.placements if p.provider == "B"} == {"shape"}
-        assert split.placements[1].refusals["A"].reason == "integer shape arithmetic is kept on the host"
+        assert split.placements[1].refusals["A"].reason == "integer shape arithmetic stays on the host"
 
     def test_goes_to_the_device_when_asked(self, make_graph, null) -> None:
         split = partition(

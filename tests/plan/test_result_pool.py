@@ -28,12 +28,12 @@ def test_a_dropped_result_serves_the_next_one_of_about_its_size(memory: ResultMe
     assert first.flags.writeable
     assert first.flags.c_contiguous
     address = first.ctypes.data
-    assert memory.kept_nbytes == 0
+    assert memory.retained_nbytes == 0
     del first
-    assert memory.kept_nbytes == 4 * LEAST
+    assert memory.retained_nbytes == 4 * LEAST
     again = memory.empty((2, LEAST // 2 - 1), np.dtype(np.int32))
     assert again.ctypes.data == address
-    assert memory.kept_nbytes == 0
+    assert memory.retained_nbytes == 0
 
 
 def test_views_keep_a_result_alive(memory: ResultMemory) -> None:
@@ -43,14 +43,14 @@ def test_views_keep_a_result_alive(memory: ResultMemory) -> None:
     typed = whole.view(np.int32)[::2]
     del whole
     gc.collect()
-    assert memory.kept_nbytes == 0
+    assert memory.retained_nbytes == 0
     other = memory.empty((LEAST,), np.dtype(np.float32))
     other[:] = 1
     assert part.tolist() == [7.0] * 4
     assert (typed == np.float32(7).view(np.int32)).all()
     del part, typed
     gc.collect()
-    assert memory.kept_nbytes == 4 * LEAST
+    assert memory.retained_nbytes == 4 * LEAST
 
 
 def test_small_results_are_those_of_numpy(memory: ResultMemory) -> None:
@@ -58,7 +58,7 @@ def test_small_results_are_those_of_numpy(memory: ResultMemory) -> None:
     small = memory.empty((LEAST // 8,), np.dtype(np.float32))
     assert type(small.base) is np.ndarray
     del small
-    assert memory.kept_nbytes == 0
+    assert memory.retained_nbytes == 0
 
 
 def test_what_came_first_goes_first_and_the_largest_are_not_kept(memory: ResultMemory) -> None:
@@ -66,25 +66,25 @@ def test_what_came_first_goes_first_and_the_largest_are_not_kept(memory: ResultM
     arrays = [memory.empty((n,), np.dtype(np.uint8)) for n in sizes]
     while arrays:
         del arrays[0]
-        assert memory.kept_nbytes <= memory.most_retained
-    assert memory.kept_nbytes == 7 * LEAST  # the third and the fourth
+        assert memory.retained_nbytes <= memory.most_retained
+    assert memory.retained_nbytes == 7 * LEAST  # the third and the fourth
     assert memory.clear() == 7 * LEAST
-    assert memory.kept_nbytes == 0
+    assert memory.retained_nbytes == 0
 
 
 def test_what_nobody_wanted_for_long_is_freed(memory: ResultMemory) -> None:
     """A block that a growing result has outgrown; what runs use is kept."""
     outgrown = [memory.empty((LEAST,), np.dtype(np.uint8)) for _ in range(3)]
     del outgrown
-    assert memory.kept_nbytes == 3 * LEAST
+    assert memory.retained_nbytes == 3 * LEAST
     addresses = set()
     for i in range(spmd_state.MOST_IDLE + spmd_state.IDLE_LOOK + 1):
         array = memory.empty((LEAST + 1 + i,), np.dtype(np.uint8))
         addresses.add(array.ctypes.data)
         del array
-        assert memory.kept_nbytes > 3 * LEAST or i > spmd_state.MOST_IDLE - spmd_state.IDLE_LOOK - 4
+        assert memory.retained_nbytes > 3 * LEAST or i > spmd_state.MOST_IDLE - spmd_state.IDLE_LOOK - 4
     assert len(addresses) == 1
-    assert memory.kept_nbytes == LEAST + 1 + i
+    assert memory.retained_nbytes == LEAST + 1 + i
 
 
 def test_sizes_of_blocks() -> None:
@@ -111,7 +111,7 @@ def test_what_is_larger_than_all_that_is_kept_is_given_back() -> None:
     large = memory.empty((MOST_RETAINED + 1,), np.dtype(np.uint8))
     large[-1] = 1
     del large
-    assert memory.kept_nbytes == 0
+    assert memory.retained_nbytes == 0
 
 
 def test_numbers_of_the_module_are_those_of_native_code() -> None:
@@ -140,7 +140,7 @@ def test_without_native_code_results_are_new(monkeypatch: pytest.MonkeyPatch) ->
     array = memory.empty((LEAST,), np.dtype(np.float32))
     assert type(array.base) is np.ndarray
     del array
-    assert memory.kept_nbytes == memory.clear() == 0
+    assert memory.retained_nbytes == memory.clear() == 0
 
 
 def test_a_result_that_grows_stays_in_its_block(memory: ResultMemory) -> None:
@@ -149,17 +149,17 @@ def test_a_result_that_grows_stays_in_its_block(memory: ResultMemory) -> None:
         result = memory.empty((nbytes,), np.dtype(np.uint8))
         places.add(result.ctypes.data)
         del result
-        assert memory.kept_nbytes == nbytes  # what was never written is no memory
+        assert memory.retained_nbytes == nbytes  # what was never written is no memory
     assert len(places) == 1
     smaller = memory.empty((LEAST + 1,), np.dtype(np.uint8))
     del smaller
-    assert memory.kept_nbytes == nbytes  # but what was stays
+    assert memory.retained_nbytes == nbytes  # but what was stays
 
 
 def test_rows_that_are_not_written_take_no_memory_of_others(memory: ResultMemory) -> None:
     arrays = [memory.empty((LEAST + LEAST // 8,), np.dtype(np.uint8)) for _ in range(6)]
     arrays.clear()
-    assert memory.kept_nbytes == 6 * (LEAST + LEAST // 8)  # not 12 times `LEAST`, of which 8 are kept
+    assert memory.retained_nbytes == 6 * (LEAST + LEAST // 8)  # not 12 times `LEAST`, of which 8 are kept
 
 
 def test_threads_do_not_share_what_is_alive(memory: ResultMemory) -> None:

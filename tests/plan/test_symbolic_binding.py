@@ -220,7 +220,7 @@ def test_ways_that_are_too_many_are_asked_of_python(monkeypatch: pytest.MonkeyPa
         assert rebound is not None
         exact = segment.bind_exactly({"n": n, "m": 5}, 2)
         assert words(BoundSegment.of(segment, rebound, {"n": n, "m": 5})) == words(exact)
-    assert [a.section.ways for a in frame._asked] == [MOST_WAYS]
+    assert [a.section.ways for a in frame._queries] == [MOST_WAYS]
     assert found
 
 

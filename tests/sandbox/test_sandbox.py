@@ -1,4 +1,4 @@
-"""Untrusted sessions in a process apart: the same answers, limits held from outside, and what the process cannot do."""
+"""Untrusted sessions in a separate process: the same answers, limits held from outside, and what the process cannot do."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_what_looks_inside_is_refused(adding: Any) -> None:
         lambda: adding.run(None, X, taps=["y"]), adding.get_input_memory_infos, lambda: adding.set_ep_dynamic_options({}),
         lambda: adding.set_ep_dynamic_options({"ep.dynamic.workload_type": "Default"}),
     ):  # fmt: skip
-        with pytest.raises(NotImplemented, match=r"in a process apart \('untrusted\.process'\)"):
+        with pytest.raises(NotImplemented, match=r"in a separate process \('untrusted\.process'\)"):
             call()
 
 

@@ -1,5 +1,5 @@
 """`session.memory_limit_mib` counts what a session and its runs make: results, values of host operators, growing loops,
-strings, packed weights, and what NumPy makes on the way; errors say the limit, what was asked for, and where."""
+strings, packed weights, and what NumPy makes on the way; errors say the limit, what was requested, and where."""
 
 import gc
 import threading
@@ -32,8 +32,8 @@ def account(session: ort.InferenceSession) -> Any:
     return session._engine.arena().account
 
 
-def says(limit_mib: int, asked: str = r".* MiB were asked for") -> str:
-    return rf"{asked}.*'session.memory_limit_mib' = '{limit_mib}' allows {limit_mib} MiB in all"
+def says(limit_mib: int, requested: str = r".* MiB were requested") -> str:
+    return rf"{requested}.*'session.memory_limit_mib' = '{limit_mib}' allows {limit_mib} MiB in all"
 
 
 def expanded(limit_mib: int, provider: str) -> ort.InferenceSession:

@@ -168,7 +168,7 @@ def run_model(
     untrusted: Annotated[
         bool, typer.Option(help="The model is a stranger's: strict checks, no files or machine code of its, and limits.")
     ] = False,
-    process: Annotated[bool, typer.Option("--process", help="With --untrusted: in a process apart.")] = False,
+    process: Annotated[bool, typer.Option("--process", help="With --untrusted: in a separate process.")] = False,
 ) -> None:
     """Run a model once and print its outputs.
 

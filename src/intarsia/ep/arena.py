@@ -1,7 +1,7 @@
 """The memory of intermediate tensors: regions that are taken from the system, and spans of them that runs lease.
 
 A session has one arena, or shares one of the process (`create_and_register_allocator`). It grows by a strategy, never above
-its limit, and before it grows beyond `KEPT_NBYTES` it uses again what idle holders lease.
+its limit, and before it grows beyond `RETAINED_NBYTES` it uses again what idle holders lease.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from intarsia.machine.resources import Account
 
 ALIGNMENT = 64
-LARGE_PAGE = 2 << 20  # NumPy asks for such pages from 4 MiB on, and what lies before the first one is touched in small ones
-KEPT_NBYTES = 64 << 20  # below this, holders keep what they lease while they are idle
+LARGE_PAGE = 2 << 20  # NumPy requests such pages from 4 MiB on, and what lies before the first one is touched in small ones
+RETAINED_NBYTES = 64 << 20  # below this, holders keep what they lease while they are idle
 NEXT_POWER_OF_TWO, SAME_AS_REQUESTED = "kNextPowerOfTwo", "kSameAsRequested"
 STRATEGIES = (NEXT_POWER_OF_TWO, SAME_AS_REQUESTED)
 FIRST_NBYTES = 1 << 20
@@ -133,8 +133,8 @@ class Arena:
         limit: bytes that regions may have in all; 0: as much as the system gives.
         setting: what the user set the limit with, for messages.
         strategy: how it grows: "kNextPowerOfTwo": by a power of two, at least twice as much each time; "kSameAsRequested": by
-            what is asked for. None: the first, or the second where there is a limit.
-        first_nbytes, most_nbytes: what it grows by at first, and at most unless more is asked for, by powers of two.
+            what is requested. None: the first, or the second where there is a limit.
+        first_nbytes, most_nbytes: what it grows by at first, and at most unless more is requested, by powers of two.
         keep: False: regions go back to the system as soon as nobody leases a span of them.
 
     With a limit and no strategy a region serves leases of its own size only, so that all of the limit can be used.
@@ -225,7 +225,7 @@ class Arena:
     def _made_room(self, holder: Holder, nbytes: int) -> tuple[Region, int]:
         """A new region's span, or one that idle holders gave back where growing is not wanted."""
         reserved, others = self._reserved(), self.account.held if self.account is not None else 0
-        if reserved + nbytes > KEPT_NBYTES or (self.limit and reserved + others + nbytes > self.limit):
+        if reserved + nbytes > RETAINED_NBYTES or (self.limit and reserved + others + nbytes > self.limit):
             for other in list(self._holders):
                 other.strip()
             self._settle()

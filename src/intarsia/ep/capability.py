@@ -17,7 +17,7 @@ class Support:
 
     Codes that the framework itself gives: "unsupported" (any plain no), "no-kernel" (not in the kernel registry), "type"
     (element type), "taken" (a provider of higher priority runs the node), "island" (not worth two copies), "shape" (integer
-    shape arithmetic, kept on the host), "group" (the proposed group could not be taken whole), "compile" (its compiler
+    shape arithmetic, computed on the host), "group" (the proposed group could not be taken whole), "compile" (its compiler
     failed), "not-claimed" (supported, but not among the groups the provider proposed), "placed" (a rule of the user's).
     `suggestion`: what to do about it, where a provider knows.
     """

@@ -86,8 +86,8 @@ class RunContext:
                 f"the run was stopped: its loops (Loop, Scan, and steps of searches) would have more than {most:,} trips "
                 f"together ({setting!r})"
             )
-        asked = self.options is not None and bool(self.options.terminate)
-        if self.timeout is not None and not asked:
+        ended = self.options is not None and bool(self.options.terminate)
+        if self.timeout is not None and not ended:
             return RunTimeout(f"the run took longer than its timeout of {self.timeout:g} s and was stopped")
         return Fail("the run was stopped: Exiting due to terminate flag being set to true.")
 
@@ -118,7 +118,7 @@ class PlanMemory:
 
     Attributes:
         shapes: of the inputs, as text.
-        arena_nbytes: the intermediate tensors of one run, those alive at the same time apart, workspace included.
+        arena_nbytes: the intermediate tensors of one run, those alive at the same time disjoint, workspace included.
         workspace_nbytes: of it, what the kernel needs that needs most.
         output_nbytes: new memory of one run that its caller gets (outputs), that lies between segments, or that
             holds values that depend on sizes alone.
@@ -144,7 +144,7 @@ class ProgramMemory:
         shared_nbytes: weights that lie in the model's bytes as they were given, or read from a small file.
         packed_nbytes: weights in memory of the program's own: packed for kernels, or computed from others.
         plans: by the shapes of the inputs.
-        values_nbytes: values that depend on sizes alone, kept between runs with the same sizes.
+        values_nbytes: values that depend on sizes alone, retained between runs with the same sizes.
     """
 
     mapped_nbytes: int
@@ -185,7 +185,7 @@ class BoundCall:
         return False
 
     def retarget(self, index: int, target: np.ndarray | None) -> bool:
-        """Write output number `index` (of those asked for) into `target` (None: new memory); False where that cannot be."""
+        """Write output number `index` (of those requested) into `target` (None: new memory); False where that cannot be."""
         return False
 
 
@@ -201,7 +201,7 @@ class Program:
     outputs: tuple[str, ...]
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
-        """Compute the outputs from the inputs, both in the order of their names; `run` says what the caller asked of it."""
+        """Compute the outputs from the inputs, both in the order of their names; `run` says what the caller requested."""
         raise NotImplementedError(f"{type(self).__name__}.run")
 
     def run_into(self, inputs: Sequence[Any], targets: Mapping[str, np.ndarray | None]) -> list[Any] | None:
@@ -210,7 +210,7 @@ class Program:
         return None
 
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
-        """A call on fixed memory: `inputs` are arrays that `run` would take, `targets` where to write the outputs asked for
+        """A call on fixed memory: `inputs` are arrays that `run` would take, `targets` where to write the outputs requested
         (None: new memory in each run). None where the program has nothing faster than `run` for them."""
         return None
 

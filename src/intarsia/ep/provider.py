@@ -75,7 +75,7 @@ class StepObserver(Protocol):
 
 @dataclass(frozen=True)
 class CompileContext:
-    """What the session asks of a compiled part.
+    """What the session requires of a compiled part.
 
     Attributes:
         intra_op_num_threads: threads one run may use; 0: as many as the machine gives this process.
@@ -100,9 +100,9 @@ class CompileContext:
 
 
 class NotSaved(Exception):
-    """A program cannot be kept in the cache; says why.
+    """A program cannot be cached; says why.
 
-    `outputs`: names of values whose nodes are in the way, where a program without them could be kept.
+    `outputs`: names of values whose nodes are in the way, where a program without them could be cached.
     """
 
     def __init__(self, why: str, outputs: Iterable[str] = ()) -> None:
@@ -112,7 +112,7 @@ class NotSaved(Exception):
 
 @dataclass(frozen=True)
 class SavedProgram:
-    """A program as bytes: `head`, and `parts`, which are large and are given back as one block in memory.
+    """A program as bytes: `head`, and `parts`, which are large and are returned as one block in memory.
 
     `scattered_nbytes`: at the end of the block, what a run reads here and there: tables of which data choose the rows.
     """
@@ -303,7 +303,7 @@ class ExecutionProvider:
         """
 
     def on_session(self, context: CompileContext) -> None:
-        """Look at what a session asks of all parts, before it is asked what it takes; nothing by default."""
+        """Look at what a session requires of all parts, before it is asked what it takes; nothing by default."""
 
     def on_partitioned(self, split: Partition) -> None:
         """Look at how a model was partitioned among all providers, before its parts are compiled; nothing by default."""

@@ -31,8 +31,8 @@ def broadcast_dim(a: Dim, b: Dim) -> Dim:
 def _broadcast_symbolic(a: Dim, b: Dim) -> Dim:
     """Nested broadcasts made flat. Where d faces min(d, c) and they broadcast, the result is d: both are d, or both 1."""
     parts = dict.fromkeys((*_broadcast_parts(a), *_broadcast_parts(b)))
-    kept = [p for p in parts if not _is_bounded(p, parts)]
-    return kept[0] if len(kept) == 1 else opaque("broadcast", *kept)
+    needed = [p for p in parts if not _is_bounded(p, parts)]
+    return needed[0] if len(needed) == 1 else opaque("broadcast", *needed)
 
 
 def _single_atom(d: Dim) -> Atom | None:

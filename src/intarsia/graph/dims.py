@@ -254,12 +254,12 @@ def _times(a: Monomial, b: Monomial) -> Monomial:
 
 
 def _normal(terms: Mapping[Monomial, int]) -> Dim:
-    kept = {m: c for m, c in terms.items() if c}
-    if not kept:
+    nonzero = {m: c for m, c in terms.items() if c}
+    if not nonzero:
         return 0
-    if len(kept) == 1 and () in kept:
-        return kept[()]
-    return Expr(kept)
+    if len(nonzero) == 1 and () in nonzero:
+        return nonzero[()]
+    return Expr(nonzero)
 
 
 def _sum(a: Dim, b: Dim, factor: int = 1) -> Dim:

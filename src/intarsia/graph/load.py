@@ -154,7 +154,7 @@ def _proto_constant(tensor: Any, nbytes: int) -> Constant:
     encoded = header.SerializeToString()
 
     class InProto(ExternalFiles):
-        """The proto's own bytes in the place of an external file."""
+        """The proto's own bytes instead of an external file."""
 
         def view(self, tensor: str, properties: dict[str, str], needed_nbytes: int) -> tuple[Buffer, int]:
             if needed_nbytes != nbytes:
@@ -206,7 +206,7 @@ class _Reader:
         self._check_versions(metadata.ir_version, opsets, graph_span is not None)
         assert graph_span is not None
         graph = self.graph(*graph_span, 2, metadata)
-        graph.names_apart()
+        graph.make_names_unique()
         graph.metadata = metadata
         graph.opset_imports = opsets
         for a, b in functions:
@@ -390,7 +390,7 @@ class _Reader:
         function.nodes = sorted_nodes(nodes, f"{self.label}: function {function.name!r}")
         visible = {*function.inputs, *(name for node in nodes for name in node.outputs)}
         for node in nodes:
-            node.names_apart(visible)
+            node.make_names_unique(visible)
         function.opset_imports = function.opset_imports or dict(model_opsets)
         self.attributes.in_function = False
         return function

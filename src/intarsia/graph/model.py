@@ -129,19 +129,19 @@ class Constant:
         shape: sizes of all dimensions.
         data: the array, or a function that returns it (e.g. reads a file), called when it is needed and again after `forget`.
         source: where the bytes come from, for error messages ("model.onnx at byte 1024").
-        kept: False: what the function returns is not kept, so that it is in memory as long as somebody else has it.
+        retained: False: what the function returns is not retained, so that it is in memory as long as somebody else has it.
     """
 
-    __slots__ = ("_array", "_data", "_kept", "dtype", "name", "shape", "source")
+    __slots__ = ("_array", "_data", "_retained", "dtype", "name", "shape", "source")
 
     def __init__(
         self, name: str, dtype: DType, shape: tuple[int, ...], data: np.ndarray | Callable[[], np.ndarray], source: str = "",
-        kept: bool = True,
+        retained: bool = True,
     ) -> None:  # fmt: skip
         self.name, self.dtype, self.shape, self.source = name, dtype, tuple(int(d) for d in shape), source
         self._array: np.ndarray | None = data if isinstance(data, np.ndarray) else None
         self._data = data if not isinstance(data, np.ndarray) else None
-        self._kept = kept
+        self._retained = retained
 
     @classmethod
     def of(cls, name: str, array: np.ndarray, source: str = "") -> Constant:
@@ -154,14 +154,14 @@ class Constant:
         if array is None:
             assert self._data is not None
             array = np.asarray(self._data())  # arithmetic on rank 0 gives a NumPy scalar
-            if self._kept:
+            if self._retained:
                 self._array = array
         return array
 
     @property
-    def kept(self) -> bool:
-        """Whether the data stays in memory, as long as nobody calls `forget`, once it was asked for."""
-        return self._kept
+    def retained(self) -> bool:
+        """Whether the data stays in memory, as long as nobody calls `forget`, once it was requested."""
+        return self._retained
 
     @property
     def maker(self) -> Callable[[], np.ndarray] | None:
@@ -175,7 +175,7 @@ class Constant:
 
     def renamed(self, name: str) -> Constant:
         data = self._array if self._array is not None else self.numpy
-        return Constant(name, self.dtype, self.shape, data, self.source, self._kept)
+        return Constant(name, self.dtype, self.shape, data, self.source, self._retained)
 
     @property
     def type(self) -> TensorType:
@@ -287,12 +287,12 @@ class Node:
             made.__post_init__()
         return made
 
-    def names_apart(self, outer: AbstractSet[str]) -> None:
-        """`Graph.names_apart` of the node's subgraphs, where `outer` are the names around them."""
+    def make_names_unique(self, outer: AbstractSet[str]) -> None:
+        """`Graph.make_names_unique` of the node's subgraphs, where `outer` are the names around them."""
         self.replace_subgraphs(lambda graph: _unhiding(graph, outer))
 
     def replace_subgraphs(self, changed: Callable[[Graph], Graph]) -> None:
-        """Put `changed(subgraph)` in the place of each of the node's subgraphs (in place)."""
+        """Replace each of the node's subgraphs by `changed(subgraph)` (in place)."""
         for key, value in self.attributes.items():
             if isinstance(value, Graph):
                 self.attributes[key] = changed(value)
@@ -443,12 +443,12 @@ class Graph:
             node.inputs = [renames.get(n, n) for n in node.inputs]
             node.replace_subgraphs(lambda graph: _captures_renamed(graph, renames))
 
-    def names_apart(self, outer: Iterable[str] = ()) -> None:
+    def make_names_unique(self, outer: Iterable[str] = ()) -> None:
         """Rename inputs and constants of subgraphs that hide a value around them, which ONNX allows (in place)."""
         parents = [node for node in self.nodes if node.has_subgraphs]
         visible = self._names().union(outer) if parents else set()
         for node in parents:
-            node.names_apart(visible)
+            node.make_names_unique(visible)
 
     def own_renamed(self, renames: Mapping[str, str]) -> Graph:
         """A copy in which values that this graph defines have other names. No new name may be used in it already."""
@@ -501,7 +501,7 @@ def _unhiding(graph: Graph, outer: AbstractSet[str]) -> Graph:
     hiding = outer & ({v.name for v in graph.inputs} | graph.constants.keys())
     if hiding:
         graph = _own_names_changed(graph, hiding)
-    graph.names_apart(outer)
+    graph.make_names_unique(outer)
     return graph
 
 

@@ -4,7 +4,7 @@ What templates compute from sizes (tiles, shares, addresses in scratch memory) a
 with `Traced` numbers, which know their values and write each operation on a `Tape`. A comparison is a *guard*: the operations
 after it are those for its answer. Where a run of the tape meets another answer, the function is called again with the sizes of
 that run, and what it does from the guard on is added as a branch. So a tape knows the ways through a function that sizes took
-so far, and native code (`plan.native.bind_kernel`) asks Python only for a way that is new.
+so far, and native code (`plan.native.bind_kernel`) queries Python only for a way that is new.
 
 A tape is made of sections, one for each function, that run one after the other.
 """
@@ -279,7 +279,7 @@ class Tape:
         self._path.append(found)
 
     def pinned(self, x: Traced) -> None:
-        """Note that what follows is right for this value alone. Ways for others are asked for one after the other."""
+        """Note that what follows is right for this value alone. Ways for others are requested one after the other."""
         place = self.place(x.value)
         if any(piece.guard == ("if_eq", x.place, place) for piece in self._path[:-1]):
             return

@@ -177,7 +177,7 @@ def most(first: Any, *others: Any) -> Any:
 
 
 def cached(maxsize: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`functools.lru_cache` of functions that may be called with traced numbers, which are not kept."""
+    """`functools.lru_cache` of functions that may be called with traced numbers, which are not memoized."""
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         known = functools.lru_cache(maxsize)(function)

@@ -37,7 +37,7 @@ _SECONDS = 0.5  # of timed runs for each candidate
 _MAX_RUNS = 50
 _TOLERANCE = 1e-2  # of the largest element: a reduced precision is not chosen unasked
 _WORTH = 0.97  # another candidate must take less than this share of the CPU's time
-_SIZE = 16  # for sizes that the model leaves open, the first of an input apart
+_SIZE = 16  # for sizes that the model leaves open, but for the first of an input
 _OVERRIDE = re.compile(r"\s*([^\[\];]+):\s*\[([^\]]*)\]\s*")
 
 _logger = get_logger("intarsia.providers")
@@ -97,7 +97,7 @@ def choose(
     """Measure the candidates for `graph`, or remember what was measured.
 
     Args:
-        make: the compiled model for providers in order, and whether islands are kept.
+        make: the compiled model for providers in order, and whether islands stay.
         model_key: what identifies the model; None: nothing is remembered.
         settings: text that differs where another candidate might win.
         shapes: sizes to measure with, as in "session.max_shape_override": "x:[1,3,224,224];ids:[1,128]".

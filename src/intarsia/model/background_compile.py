@@ -92,7 +92,7 @@ class Underway:
         standin: runs whatever the model runs.
         compilation: how it is compiled.
         report: a callback of `LoadProgress`, called on the thread that compiles or takes over what a process has compiled.
-        wanted: whether anybody still waits; asked between the stages.
+        wanted: whether anybody still waits; called between the stages.
         ready: called on the same thread with the compiled model.
 
     Attributes:
@@ -135,11 +135,11 @@ class Underway:
 
         before, session = _first_run_of(self._running, self._undisturbed), ref(self)
 
-        def done(kept: bool) -> None:
+        def done(cached: bool) -> None:
             underway = session()
             if underway is not None and underway._compilation is not None:
                 compilation = underway._compilation
-                underway._in_thread(compilation if kept else replace(compilation, found=None))
+                underway._in_thread(compilation if cached else replace(compilation, found=None))
 
         def wanted() -> bool:
             underway = session()

@@ -1,5 +1,5 @@
-"""Processes that make a session a second time, kernels and all, and leave it in the cache, from where the session that asked
-takes it.
+"""Processes that make a session a second time, kernels and all, and leave it in the cache, from where the session that started
+them takes it.
 
 One at a time, from a queue, so that a program that makes many sessions at once is not left without cores and memory; sessions
 of the same model and options share one. What was begun is ended even when its session is gone: the next session of the model

@@ -36,7 +36,7 @@ _RELEASED = {"": 26, "ai.onnx.ml": 5, "com.microsoft": 1, "ai.onnx.preview.train
 
 
 def load_model(source: Any, options: SessionOptions, signed: SignedFiles | None = None) -> Graph:
-    """The model as a graph, with the overrides that `options` asks for. `signed`: files that alone may be read.
+    """The model as a graph, with the overrides that `options` requests. `signed`: files that alone may be read.
 
     Raises:
         InvalidArgument: `source` is nothing that can be loaded, or an override names nothing in the model.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RunCall(Protocol):
-    """All outputs, in the model's order, of inputs in that order; `run` says what the caller asked for."""
+    """All outputs, in the model's order, of inputs in that order; `run` says what the caller requested."""
 
     def __call__(self, inputs: Sequence[Any], run: RunContext | None = None, /) -> list[Any]: ...
 

@@ -18,7 +18,7 @@ import numpy as np
 from intarsia.graph.dims import Dim, Expr, symbols_of
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Graph, Node, OptionalType, SequenceType, TensorType, ValueType
-from intarsia.plan.size_constraints import BRANCHES_APART, WINDOWS_APART
+from intarsia.plan.size_constraints import SEPARATE_BRANCHES, WINDOWS_ON_HOST
 
 if TYPE_CHECKING:
     from intarsia.model.compiled_model import CompiledModel
@@ -90,17 +90,17 @@ def without(graph: Graph, choices: dict[str, bool]) -> Graph:
     return out
 
 
-def with_branches_apart(graph: Graph) -> Graph:
+def with_separate_branches(graph: Graph) -> Graph:
     """The graph whose branches are programs of their own, wherever it has an If."""
-    return _marked(graph, _is_if, BRANCHES_APART)
+    return _marked(graph, _is_if, SEPARATE_BRANCHES)
 
 
-def with_windows_apart(graph: Graph) -> Graph:
+def with_windows_on_host(graph: Graph) -> Graph:
     """The graph whose pools Python computes, for maps of any size: some, whose size a run computes, are smaller than their
     window."""
     from intarsia.ops.nn.sliding_windows import CLIPPED
 
-    return _marked(graph, lambda node: node.op_type in CLIPPED, WINDOWS_APART)
+    return _marked(graph, lambda node: node.op_type in CLIPPED, WINDOWS_ON_HOST)
 
 
 def _marked(graph: Graph, chosen: Callable[[Node], bool], attribute: str) -> Graph:
@@ -114,7 +114,7 @@ def _marked(graph: Graph, chosen: Callable[[Node], bool], attribute: str) -> Gra
 
 
 def pinned(graph: Graph, inputs: Sequence[Any]) -> Graph | None:
-    """The graph with the sizes of these inputs in the place of symbols; None where it has no symbols of inputs."""
+    """The graph with the sizes of these inputs instead of symbols; None where it has no symbols of inputs."""
     from intarsia.model.load_and_optimize import with_sizes
 
     shapes = [(value, getattr(x, "shape", None)) for value, x in zip(graph.inputs, inputs, strict=True)]

@@ -35,7 +35,7 @@ def tiers_of(options: SessionOptions) -> Tiers:
     model's author are not to be trusted, errors of compiling belong to the making of the session.
 
     Raises:
-        InvalidArgument: the first tier alone is asked for, and no first tier; the variable has another value.
+        InvalidArgument: the first tier alone is requested, and no first tier; the variable has another value.
     """
     said = options.config_entries().get(KEY)
     if options.config(FIRST_ONLY) == "1":

@@ -60,7 +60,7 @@ def checked_source(source: Any, options: SessionOptions) -> Any:
     if options.config("session.trust_compiled_model") == "1":
         raise InvalidArgument("'session.trust_compiled_model' is '1', but the session is untrusted: it loads no compiled parts")
     if options.config(PROCESS) == "1" and any(key.startswith("session.signature") for key in options.config_entries()):
-        raise InvalidArgument(f"{PROCESS!r} is '1', and 'session.signature...' is set: a process apart reads no signatures")
+        raise InvalidArgument(f"{PROCESS!r} is '1', and 'session.signature...' is set: a separate process reads no signatures")
     most = limit(options, MODEL) << 20
     if isinstance(source, (str, os.PathLike)):
         try:

@@ -1,19 +1,19 @@
-"""Warm starts: what a model became for a session's options is kept in the cache, and a later session begins there.
+"""Warm starts: what a model became for a session's options is cached, and a later session begins there.
 
 An entry is found by a hash of the model's bytes, of everything in the options that matters, of this package's code and of
 the CPU. Reading a large file to hash it takes longer than starting from the cache, so the hash of a file is remembered for its
 identity (device, inode, size, times of change); a file changed in the last seconds is always read, since its clock may
 not have ticked between two changes.
 
-Weights that are kept are mapped, not read (`intarsia.cache.weight_store`): sessions and processes that start from one entry
+Weights that are cached are mapped, not read (`intarsia.cache.weight_store`): sessions and processes that start from one entry
 share its
 pages. Sessions of one process that begin from the same entry also share code and weights with the one that was compiled.
 
-Which other files a model's weights lie in is kept beside it, so that they are known, and hashed like it, before it is read.
+Which other files a model's weights lie in is cached beside it, so that they are known, and hashed like it, before it is read.
 
-Only models that one provider runs as a whole, and whose weights are at most `session.cache_weights_mib`, are kept. Large
+Only models that one provider runs as a whole, and whose weights are at most `session.cache_weights_mib`, are cached. Large
 ones are written by a thread of their own, after the session that made them has begun. The log (level DEBUG of
-`intarsia.cache`) says why a model is not kept, or what has changed since it was.
+`intarsia.cache`) says why a model is not cached, or what has changed since it was.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class WarmStart:
             provider, "when it was to restore a program", lambda: provider.restore(program_head, block, context)
         )
         if restored is None:
-            logger.debug("no warm start: %s cannot load here what was kept", provider.name)
+            logger.debug("no warm start: %s cannot load here what was cached", provider.name)
             return None
         self._files = files
         _remember(self._place(key), signature, restored)
@@ -180,16 +180,16 @@ class WarmStart:
         before: dict[str, str] | None = self._cache.load(seen) if logger.isEnabledFor(DEBUG) else None
         if before is not None:
             changed = [name for name, part in self._parts.items() if before.get(name) != part]
-            why = f"since it was kept, {', '.join(changed)} changed" if changed else "the entry was removed, or was damaged"
+            why = f"since it was cached, {', '.join(changed)} changed" if changed else "the entry was removed, or was damaged"
             logger.debug("no warm start: %s", why)
 
     def _locations_of(self, model: str) -> tuple[str, ...]:
         """Where the files that hold weights of the model are in its folder; () where none are known."""
-        kept = self._cache.get(f"beside-{content_key(model, self._folder)}")
-        return tuple(kept.decode().split("\0")) if kept is not None else ()
+        saved = self._cache.get(f"beside-{content_key(model, self._folder)}")
+        return tuple(saved.decode().split("\0")) if saved is not None else ()
 
     def _hashes(self, locations: tuple[str, ...], *, read_up_to: int | None = None) -> tuple[str, ...] | None:
-        """Hashes of these files; None where one is missing, too large, or not as it was kept."""
+        """Hashes of these files; None where one is missing, too large, or not as it was cached."""
         found = []
         for location in locations:
             path = os.path.join(self._folder, location)
@@ -201,30 +201,30 @@ class WarmStart:
         return tuple(found)
 
     def keep(self, signature: Signature, model: Runnable, provider: ExecutionProvider) -> None:
-        """Write the entry, if the model is one program that can be kept."""
+        """Write the entry, if the model is one program that can be cached."""
         if not self._cache.writable:
             return
         if len(model.programs) != 1 or model.run != model.programs[0].run:
-            logger.debug("not kept for a warm start: the model is more than one program")
+            logger.debug("not cached for a warm start: the model is more than one program")
             return
         try:
-            kept = if_it_can(provider, "when it was to save a program", lambda: provider.save(model.programs[0]))
+            saved = if_it_can(provider, "when it was to save a program", lambda: provider.save(model.programs[0]))
         except NotSaved as reason:
-            logger.debug("not kept for a warm start: %s", reason)
+            logger.debug("not cached for a warm start: %s", reason)
             return
-        if kept is None:
+        if saved is None:
             return
-        nbytes = sum(memoryview(part).nbytes for part in kept.parts)
+        nbytes = sum(memoryview(part).nbytes for part in saved.parts)
         if nbytes > self._limit or nbytes > self._cache.free_nbytes() // _FREE:
-            logger.debug("not kept for a warm start: %d KiB are more than the limit or the disk allows", nbytes >> 10)
+            logger.debug("not cached for a warm start: %d KiB are more than the limit or the disk allows", nbytes >> 10)
             return
         known = weakref.ref(model.programs[0])
         if nbytes <= _LARGE_NBYTES and self._model is not None and not signature.metadata.external_files:
-            self._write(kept, signature, known)
+            self._write(saved, signature, known)
         else:
-            threading.Thread(target=self._write, args=(kept, signature, known), name="intarsia-cache").start()
+            threading.Thread(target=self._write, args=(saved, signature, known), name="intarsia-cache").start()
 
-    def _write(self, kept: SavedProgram, signature: Signature, known: weakref.ref[Program]) -> None:
+    def _write(self, saved: SavedProgram, signature: Signature, known: weakref.ref[Program]) -> None:
         if not self.is_of_the_same():
             return  # the program is of what was there before
         model = self._model
@@ -232,7 +232,7 @@ class WarmStart:
         locations = signature.metadata.external_files
         files = self._hashes(locations)
         if files is None or not all(self._settled(location) for location in locations):
-            logger.debug("not kept for a warm start: a weight file is missing, or changed while the session was made")
+            logger.debug("not cached for a warm start: a weight file is missing, or changed while the session was made")
             return
         self._files, self._locations = files, locations
         key = content_key(model, *files, *self._parts.values())
@@ -242,9 +242,9 @@ class WarmStart:
         del made
         if locations and not self._cache.put(f"beside-{content_key(model, self._folder)}", "\0".join(locations).encode()):
             return
-        layout = weight_store.keep(self._cache, kept.parts, kept.scattered_nbytes)
+        layout = weight_store.keep(self._cache, saved.parts, saved.scattered_nbytes)
         if layout is not None:
-            self._cache.store(f"start-{key}", (signature, kept.head, layout))
+            self._cache.store(f"start-{key}", (signature, saved.head, layout))
             self._cache.store(f"seen-{content_key(model)}", self._parts)
 
     def _settled(self, location: str) -> bool:
@@ -300,7 +300,7 @@ def _shared(key: str, provider: ExecutionProvider, context: CompileContext) -> S
 
 
 def warm_start(source: Any, options: SessionOptions, settings: dict[str, str]) -> WarmStart | None:
-    """The cache entry for `source` and everything that a program is made from; None where nothing is kept."""
+    """The cache entry for `source` and everything that a program is made from; None where nothing is cached."""
     cache = get_cache()
     limit = int(options.config("session.cache_weights_mib")) * _MIB
     if not cache.place or limit <= 0 or os.environ.get("INTARSIA_PROGRAM_CACHE") == "0":
@@ -355,7 +355,7 @@ def _remembered(path: str, state: tuple[int, ...]) -> str:
 
 
 def known_content(path: str, status: os.stat_result) -> str | None:
-    """The hash of a file's bytes when it had this status; None where nobody asked for it then."""
+    """The hash of a file's bytes when it had this status; None where nobody requested it then."""
     known = get_cache().get(_remembered(os.path.realpath(os.fspath(path)), _identity_of(path, status)))
     return _hash_in(known.decode()) if known is not None else None
 
@@ -375,7 +375,7 @@ def small_model_key(source: Any, before: tuple[int, ...] | None) -> str:
 
 
 def identity(source: Any) -> tuple[int, ...] | None:
-    """What changes whenever a file does; None where the source is no file, () where it cannot be asked (loading says why)."""
+    """What changes whenever a file does; None where the source is no file, () where it cannot be read (loading says why)."""
     if not isinstance(source, (str, os.PathLike)):
         return None
     try:

@@ -97,7 +97,7 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "untrusted.output_mib": _int("512", "of untrusted sessions: the largest results of a run", True),
     "untrusted.seconds": _int("60", "of untrusted sessions: the longest making of a session, and the longest run", True),
     "untrusted.trips": _int("10000000", "of untrusted sessions: session.loop_trips, where that is 0", True),
-    "untrusted.process": _flag("0", "of untrusted sessions: in a process apart, whose limits the system holds", True),
+    "untrusted.process": _flag("0", "of untrusted sessions: in a separate process, whose limits the system holds", True),
     "partition.shapes_on_host": _flag("1", "keep integer shape arithmetic off devices with their own memory", True),
     "session.disable_cpu_ep_fallback": _flag("0", "an error when a node would run on a CPU that was not named", True),
     "session.provider_fallback": _text(
@@ -118,7 +118,7 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "session.disable_quant_qdq": _flag("0", "products of dequantised tensors in float32, not in integers", True),
     "session.arithmetic": ConfigKey(
         "float32",
-        "products by weights in less than float32: 'float16', 'float16_weights' (float32 sums of weights kept in 16 bits) or "
+        "products by weights in less than float32: 'float16', 'float16_weights' (float32 sums of weights stored in 16 bits) or "
         "'bfloat16'; docs/performance/reduced-precision.md says what is lost and what is gained. Products of models of "
         "bfloat16 go by the unit for it, if there is a fast one, where this is not given",
         True,
@@ -211,7 +211,7 @@ SESSION_KEYS: dict[str, ConfigKey] = {
 
 RUN_KEYS: dict[str, ConfigKey] = {
     "memory.enable_memory_arena_shrinkage": _text(
-        "devices whose memory for intermediate tensors is given back after the run: 'cpu:0;gpu:0'", effect=True
+        "devices whose memory for intermediate tensors is freed after the run: 'cpu:0;gpu:0'", effect=True
     ),
     "disable_synchronize_execution_providers": _flag("0", "do not wait for devices at the end of the run"),
     "gpu_graph_id": _int("0", "-1: this run starts launches one by one, whatever graphs there are", effect=True),

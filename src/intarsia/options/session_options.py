@@ -227,7 +227,7 @@ class SessionOptions(Settings):
         return bool(self.__dict__["_providers"]) or self.__dict__["_selection"] is not None
 
     def has_selection(self) -> bool:
-        """Whether a policy or delegate picks the providers, which asks for the model's metadata."""
+        """Whether a policy or delegate picks the providers, which requires the model's metadata."""
         return not self.__dict__["_providers"] and self.__dict__["_selection"] is not None
 
     @property

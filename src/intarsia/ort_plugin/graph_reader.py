@@ -121,7 +121,7 @@ class GraphReader:
             return  # its caller may give another value
         shape = tuple(int(n) for n in kind.shape if isinstance(n, int))
         data = Weight(self, info, name)
-        graph.constants[name] = Constant(name, kind.dtype, shape, data, "onnxruntime's initializer", kept=False)
+        graph.constants[name] = Constant(name, kind.dtype, shape, data, "onnxruntime's initializer", retained=False)
 
     def weight(self, info: int, name: str) -> np.ndarray:
         """The data of an initializer where onnxruntime has it.

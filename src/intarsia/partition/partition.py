@@ -288,7 +288,7 @@ class _Partitioner:
         denied = {i: why for (q, i), why in self.denied.items() if q == p}
         later_host = any(q.device.host for q in self.providers[p + 1 :])
         if not self.providers[p].device.host and later_host and not self.providers[p].evaluates_shapes:
-            shape = Support.no("integer shape arithmetic is kept on the host", code="shape")
+            shape = Support.no("integer shape arithmetic stays on the host", code="shape")
             denied |= {i: shape for i in self.shape_nodes if i not in denied and i not in owner and i not in self.placed}
         return denied
 

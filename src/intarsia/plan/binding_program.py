@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from intarsia.plan.segment import Segment
 
 ARENA, OWN, OF_STATUS, OF_CLAIMS = range(4)  # to whose address a word is added when a state is made
-LEAST_ROOM = 512  # bytes that a layout has for each tensor beyond what is asked for
+LEAST_ROOM = 512  # bytes that a layout has for each tensor beyond what is requested
 _EXACT = 2**53
 _OF_A_PROCESS = frozenset(("io", "template", "functions"))
 

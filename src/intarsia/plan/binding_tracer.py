@@ -1,6 +1,6 @@
 """What a segment's steps compute from sizes, noted on a tape, and where the results go: an outline (`plan.binding_program`).
 
-What a tape cannot note is asked of Python for all sizes, and its numbers are put into the registers before native code runs.
+What a tape cannot note is a query of Python for all sizes, whose numbers are put into the registers before native code runs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Moved(str):
 
 @dataclass(frozen=True)
 class _Arguments:
-    """The arguments of a step, taken apart: what must be the same for all sizes (kinds), and numbers.
+    """The arguments of a step, decomposed: what must be the same for all sizes (kinds), and numbers.
 
     A kind is None for a number. What the tape computes is "table" (then the number is its place), or `_Moved`.
     """
@@ -79,7 +79,7 @@ def _array(a: Table | np.ndarray, held: list[np.ndarray], tape: Tape | None) -> 
 
 
 @dataclass
-class Asked:
+class Query:
     """A function of sizes, for all steps that ask the same: of sizes, a list for arrays whose addresses are numbers, the tape
     or None."""
 
@@ -129,7 +129,7 @@ class Notes:
 
     Attributes:
         outline: what was found, with the tape's code and registers, which grow with it.
-        asked: what the tape's sections after the first ones are, by the section's number.
+        queries: what the tape's sections after the first ones are, by the section's number.
         held: arrays that the tape refers to.
 
     Raises:
@@ -140,7 +140,7 @@ class Notes:
         self.segment, self.threads = segment, threads
         self.tape = Tape(env)
         self.outline = Outline(self.tape.code, self.tape.registers, self.tape.symbols)
-        self.asked: dict[int, Asked] = {}
+        self.queries: dict[int, Query] = {}
         self.held: list[np.ndarray] = []
         self._addresses: set[int] = set()  # of these
         self._plain = sizes_of(env)
@@ -247,12 +247,12 @@ class Notes:
         return call.scratch_nbytes(size, self.threads)
 
     def _number(self, value: Asking, how: Callable[[Asking, Sizes, Tape | None], Any]) -> int:
-        """The register of what is asked of a step's value."""
+        """The register of what a step's value is queried for."""
         form = form_of(value)
         key = (how, ("own", id(value)) if form is None else form)
         if key not in self._numbers:
-            asked = self._ask(lambda size, held, tape: ((), [how(value, size, tape)]))
-            self._numbers[key] = asked.section.places[0]
+            query = self._query(lambda size, held, tape: ((), [how(value, size, tape)]))
+            self._numbers[key] = query.section.places[0]
         return self._numbers[key]
 
     def _straight(self, ask: Callable[[], list[Any]]) -> list[int]:
@@ -262,37 +262,37 @@ class Notes:
             raise ValueError("sizes that no tape computes")
         return section.places
 
-    def _ask(self, ask: Callable[[Any, list[np.ndarray], Tape | None], tuple[tuple[Any, ...], list[Any]]]) -> Asked:
+    def _query(self, ask: Callable[[Any, list[np.ndarray], Tape | None], tuple[tuple[Any, ...], list[Any]]]) -> Query:
         tape = self.tape
         section = tape.add(lambda: ask(tape.size, self.held, tape))
         if not section.noted:
             section.fixed, numbers = ask(self._plain, self.held, None)
             section.places = [tape.register() for _ in numbers]
-        self.asked[section.number] = Asked(ask, section)
-        return self.asked[section.number]
+        self.queries[section.number] = Query(ask, section)
+        return self.queries[section.number]
 
     # --- words ---
 
     def _note_words(self) -> None:
         segment, outline, words = self.segment, self.outline, _Words()
         externals = {name: i for i, name in enumerate(segment.externals)}
-        given, known = frozenset(externals), dict[object, Asked]()
+        given, known = frozenset(externals), dict[object, Query]()
         starts: list[int] = []
         outline.counts, outline.scratch_arguments = [], []
         for i, step in enumerate(segment.steps):
             ask = _Arguments(step, self.threads, given)
             form = None if isinstance(step, Jump) else form_of(step.call)
-            asked = None if form is None else known.get(form)
-            if asked is None:
+            query = None if form is None else known.get(form)
+            if query is None:
                 before = len(self.held)
-                asked = self._ask(ask)
+                query = self._query(ask)
                 self._addresses.update(int(array.ctypes.data) for array in self.held[before:])
-                kinds = asked.section.fixed
+                kinds = query.section.fixed
                 if form is not None:
-                    known[form] = asked
+                    known[form] = query
             else:
-                kinds = _like(asked.section.fixed, ask(self._plain, None, None)[0])
-            places = iter(asked.section.places)
+                kinds = _like(query.section.fixed, ask(self._plain, None, None)[0])
+            places = iter(query.section.places)
             starts.append(len(words.first))
             outline.counts.append(len(kinds))
             for kind in kinds:

@@ -31,7 +31,7 @@ class BoundSegment:
     checked: bool
     unset: bytes
     windows: tuple[Window, ...]  # where branches go side by side
-    shapes: dict[str, tuple[int, ...]]  # of a frame's, or a restored one: found when they are asked for, as of a frame's
+    shapes: dict[str, tuple[int, ...]]  # of a frame's, or a restored one: found when they are requested, as of a frame's
     serial: Sequence[bool] | np.ndarray  # which steps one thread runs
     whole = False  # whether it was looked at, and is not worth parts
     is_first = False  # whether it may be cached for later processes

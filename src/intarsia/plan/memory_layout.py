@@ -1,7 +1,7 @@
-"""Where buffers lie in one block of memory: those alive at the same time apart, others on top of each other.
+"""Where buffers lie in one block of memory: those alive at the same time disjoint, others on top of each other.
 
 Threads compute tensors by shares: of two threads one writes the first half, the other the second. Where a thread writes what
-another one wrote before, in the place of another tensor, each cache line has to be fetched from the other's core. Between
+another one wrote before, as another tensor, each cache line has to be fetched from the other's core. Between
 cores that share no cache this takes as long as from memory (mobilenet_v2 with two such cores: a fifth of its time). So larger
 buffers lie with their middles on each other, where that costs little memory: then halves fall on halves, and of more
 shares most.
@@ -151,6 +151,6 @@ def _of_others(at: np.ndarray, size: int, others: np.ndarray, threads: int) -> n
     both = np.maximum(np.minimum(at[:, None] + size, ends) - np.maximum(at[:, None], starts), 0)
     shares = min(threads, _BOUNDARIES + 1)
     least = np.minimum(ends - starts, size) // shares
-    apart = (at[:, None] - starts)[..., None] + (size - (ends - starts))[:, None] * (np.arange(1, shares) / shares)
-    found: np.ndarray = np.minimum(np.minimum(np.abs(apart), least[:, None]).sum(2), both).sum(1)
+    distances = (at[:, None] - starts)[..., None] + (size - (ends - starts))[:, None] * (np.arange(1, shares) / shares)
+    found: np.ndarray = np.minimum(np.minimum(np.abs(distances), least[:, None]).sum(2), both).sum(1)
     return found

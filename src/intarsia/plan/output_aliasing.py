@@ -44,11 +44,11 @@ class Targets:
         held = sorted((*place_of(t), name) for name, t in arrays.items() if t is not None and t.nbytes)
         self._starts = [start for start, _, _ in held]
         self._held, self._onto = held, onto
-        self.apart = all(one[1] <= other[0] for one, other in itertools.pairwise(held))
+        self.disjoint = all(one[1] <= other[0] for one, other in itertools.pairwise(held))
 
     def allow(self, name: str, array: np.ndarray) -> bool:
         """Whether the input `name` may be read from this array: no target lies there, or the only one that may. They lie
-        `apart`."""
+        `disjoint`."""
         if not self._starts:
             return True
         start, end = place_of(array)

@@ -1,6 +1,6 @@
 """Memory of results: large arrays that callers have dropped serve the next runs.
 
-A large block that the C library gives back to the system is made of new pages when it is asked for again, each of which the
+A large block that the C library gives back to the system is made of new pages when it is requested again, each of which the
 system fills with zeros: for results of some megabytes that takes longer than many kernels. Blocks of `LEAST` bytes and more
 are retained instead, `MOST_RETAINED` bytes at most, and go to the next result of about their size; those that came back first
 go first, and so do those that no result took while 512 others came back: what a cache that grows has outgrown.
@@ -25,7 +25,7 @@ from intarsia.machine.resources import ACCOUNT, fits, in_mib, memory_nbytes
 LEAST = 1 << 18
 MOST_RETAINED = 1 << 27
 MOST_ROOMY = 1 << 25
-MANY = 1 << 22  # bytes of results together; NumPy asks for large pages for arrays of so much
+MANY = 1 << 22  # bytes of results together; NumPy requests large pages for arrays of so much
 
 Lend = Callable[["tuple[tuple[int, ...], np.dtype, int] | None"], "np.ndarray | int | None"]
 
@@ -52,7 +52,7 @@ class ResultMemory:
         return None if self._lent is None else self._lent[1]
 
     @property
-    def kept_nbytes(self) -> int:
+    def retained_nbytes(self) -> int:
         """Bytes that were written, of blocks that nobody has."""
         return 0 if self._lent is None else int(self._lent[1][0])
 

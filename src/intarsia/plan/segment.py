@@ -227,7 +227,7 @@ class Segment:
     def by_frame(
         self, frames: list[Frame], number: int, env: Mapping[str, int], threads: int, ask: Callable[[Frame], Found | None]
     ) -> tuple[Frame | None, Found | None]:
-        """The frame of this number, and what it is asked for. It is an earlier process's, or made for the sizes in `env`, where
+        """The frame of this number, and what it answers. It is an earlier process's, or made for the sizes in `env`, where
         there is none yet, or one that would need the steps."""
         frame = frames[number] if number < len(frames) else self._cached_frame(number, threads)
         found = None if frame is None else ask(frame)

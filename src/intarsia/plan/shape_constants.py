@@ -213,12 +213,12 @@ class SizedValues:
 
     def _known(self, bound: BoundSegment) -> dict[str, int]:
         """The sizes that the values depend on: those that the steps ask for; all, where the steps were not needed yet."""
-        env, segment, asked = bound._env, bound.segment, set[str]()
+        env, segment, symbols = bound._env, bound.segment, set[str]()
         if bound._cached is not None or "steps" not in vars(segment):
             return dict(env)
 
         def size(d: Dim) -> int:
-            asked.update(symbols_of(d))
+            symbols.update(symbols_of(d))
             return evaluate(d, env)
 
         for name in self.sized.names:
@@ -226,7 +226,7 @@ class SizedValues:
                 size(d)
         for i in self.sized.steps:
             segment.steps[i].arguments(size, bound._threads)
-        return {name: env[name] for name in asked}
+        return {name: env[name] for name in symbols}
 
 
 def room(nbytes: Sequence[int], before: np.ndarray | None) -> tuple[np.ndarray, list[int]]:

@@ -16,24 +16,24 @@ _SHOWN = 60  # characters of a size that a message writes out
 _MOST_STRIDE = 1 << 63  # NumPy counts bytes in 63 bits, for empty arrays too
 
 
-BRANCHES_APART = "_branches_apart"  # an attribute of an If whose branches are programs of their own
+SEPARATE_BRANCHES = "_separate_branches"  # an attribute of an If whose branches are programs of their own
 
 
-WINDOWS_APART = "_windows_apart"  # an attribute of a pool that Python computes, whatever its sizes are
+WINDOWS_ON_HOST = "_windows_on_host"  # an attribute of a pool that Python computes, whatever its sizes are
 
 
-class SizesApart(NodeFailed):
+class SizesNeedVariant(NodeFailed):
     """Sizes for which a node computes something else than for most, which the kernels were made for: where they are those of
     inputs, the session has a graph made in which they are numbers; where a run computes them, one in which Python computes
     the node."""
 
 
-class BranchApart(SizesApart):
+class BranchNeedsVariant(SizesNeedVariant):
     """Sizes for which a branch that may not be taken has no result: the session has a graph made whose branches are programs of
     their own, each bound when it is taken."""
 
 
-class ElementsApart(SizesApart):
+class ElementsNeedVariant(SizesNeedVariant):
     """A value of another shape than what follows was compiled for: where it comes from a sequence whose elements are not of
     their declared shape, the session has a graph made in which they may be of any."""
 
@@ -44,14 +44,14 @@ class Constraint:
 
     `kind` is "equal", "broadcast" (the first may be 1), "least" (the first is at least as large as the second) or "divisor"
     (the first, by which a node divides, is not 0; the second is how many quotients there are). `what`: whose sizes they are, in
-    messages. `apart`: other sizes are no error, but ask for kernels of their own; `branch`: they are an error of a branch only.
+    messages. `variant`: other sizes are no error, but require kernels of their own; `branch`: an error of a branch only.
     """
 
     kind: str
     left: Dim
     right: Dim
     where: str
-    apart: bool = False
+    variant: bool = False
     what: str = ""
     branch: bool = False
 
@@ -64,8 +64,8 @@ class Constraint:
         return f"{text} ({self.what})" if self.what else text
 
     def check(self, env: Mapping[str, int]) -> None:
-        """Raises SizesApart for sizes that ask for other kernels, and NodeFailed for those that are an error."""
-        kind = BranchApart if self.branch else SizesApart if self.apart else NodeFailed
+        """Raises SizesNeedVariant for sizes that require other kernels, and NodeFailed for those that are an error."""
+        kind = BranchNeedsVariant if self.branch else SizesNeedVariant if self.variant else NodeFailed
         try:
             left, right = evaluate(self.left, env), evaluate(self.right, env)
         except (ValueError, ZeroDivisionError) as error:
@@ -76,7 +76,7 @@ class Constraint:
     def _wrong(self, left: int, right: int, env: Mapping[str, int]) -> str:
         if self.kind == "divisor":
             return f"the size {self.left} is 0: {DIVISOR_IS_ZERO}"
-        if self.apart:
+        if self.variant:
             return f"its window spans {right} elements of an axis that has {left} with its pads"
         sizes = ", ".join(f"{n} = {env[n]}" for n in sorted(symbols_of(self.left) | symbols_of(self.right)))
         if self.what:

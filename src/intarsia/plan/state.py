@@ -194,7 +194,7 @@ class State:
                 self._own = None
 
     def _shortened(self, steps: Sequence[int]) -> tuple[np.ndarray, np.ndarray | None]:
-        """The tables with jumps in the place of these steps."""
+        """The tables with jumps instead of these steps."""
         made: list[np.ndarray] = []
         for table, order in ((self.table, rows_of(self.windows, len(self.table))), (self._alone, range(len(self.table)))):
             if table is None:

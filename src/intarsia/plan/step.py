@@ -35,7 +35,7 @@ class Code:
     symbol: str
 
 
-Argument = Ref | Code | int | np.ndarray | Table  # an array or table stands for its address, and is kept alive by the plan
+Argument = Ref | Code | int | np.ndarray | Table  # an array or table stands for its address, and the plan holds it
 Address = Argument  # an argument that says where something lies, not how much there is
 Sizes = Callable[[Dim], int]
 
@@ -43,7 +43,7 @@ Sizes = Callable[[Dim], int]
 class KernelCall(ABC):
     """What a kernel is called with, as a value: a frozen dataclass of buffers' names and of what its numbers follow from.
 
-    What rewrites steps tells calls apart by their types, and makes another with `dataclasses.replace`. A call is pickled with
+    What rewrites steps distinguishes calls by their types, and makes another with `dataclasses.replace`. A call is pickled with
     its program.
     """
 

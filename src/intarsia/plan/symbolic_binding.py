@@ -2,9 +2,9 @@
 
 A frame is made when a segment is bound a second time. What its steps compute from sizes is noted then (`plan.binding_tracer`),
 and native code runs that for other sizes: it says which steps one thread runs, finds a layout of the arena that has room, and
-writes the words of the argument blocks when a state turns to these sizes. Python is asked again only for a way through a
+writes the words of the argument blocks when a state turns to these sizes. Python is queried again only for a way through a
 step's functions that no sizes took before. Where intermediate tensors lie is decided for sizes somewhat larger than those
-asked for, and retained as long as they suffice, so that a length that grows by one in every run needs a new layout rarely.
+requested, and retained as long as they suffice, so that a length that grows by one in every run needs a new layout rarely.
 
 All of that is data (`CachedFrame`), and this file what works on it. It is cached, and later processes begin with it
 (`plan.binding_cache`):
@@ -42,7 +42,7 @@ from intarsia.plan.native.abi import BINDING, FIELDS, NO_LAYOUT, NO_ROOM, OK, SE
 from intarsia.plan.parallel_branches import Window, spanned
 
 if TYPE_CHECKING:
-    from intarsia.plan.binding_tracer import Asked
+    from intarsia.plan.binding_tracer import Query
     from intarsia.plan.segment import Segment
 
 _LAYOUTS = 24  # that a frame keeps, and as many for branches side by side: lengths at random need about so many
@@ -53,7 +53,7 @@ _WORDS, _BLOCK, _SERIAL, _CAPACITY, _STATUS, _USED, _SIDE_BY_SIDE = (
     FIELDS.index(name) for name in "words block serial capacity status used side_by_side".split()
 )
 _FOUND = slice(FIELDS.index("arena_nbytes"), FIELDS.index("slow") + 1)
-_NWINDOWS, _KINDS = FIELDS.index("nwindows"), {kind: FIELDS.index(kind) for kind in ("layouts", "apart")}
+_NWINDOWS, _KINDS = FIELDS.index("nwindows"), {kind: FIELDS.index(kind) for kind in ("layouts", "disjoint")}
 _double = struct.Struct("<d").unpack
 _bits = struct.Struct("<q").pack
 
@@ -148,8 +148,8 @@ class Frame:
     """See the module's text.
 
     Attributes:
-        other_addresses: whether a step wanted others than these for the sizes asked for last.
-        outgrown: whether the sizes asked for last go a way that it would have to learn, and cannot.
+        other_addresses: whether a step wanted others than these for the sizes requested last.
+        outgrown: whether the sizes requested last go a way that it would have to learn, and cannot.
         common: see `Segment.common`.
         loops: whether there are loops.
         taught: sizes whose ways it knows, as far as they were new when they came.
@@ -169,15 +169,15 @@ class Frame:
         self._learned, self._made, self._due = False, 0, 1
         self._lock = fork_safety.lock()
         self._plain = Shared()
-        self._apart: dict[bytes, Shared] = {}  # where branches go side by side: by which steps one thread runs
-        self._asked: list[Asked] = []  # of Python, for all sizes
+        self._side_by_side: dict[bytes, Shared] = {}  # where branches go side by side: by which steps one thread runs
+        self._queries: list[Query] = []  # of Python, for all sizes
         self._io, self._address = outline.io, ctypes.addressof(outline.io)
         self._all_work = ctypes.c_double.from_buffer(self._io, 8 * FIELDS.index("work"))
         self._capacity = outline.count
         self._head = SERIAL + self.steps + outline.nregisters  # of a block, before its tables
         self._slowest = np.zeros(max(1, self.steps), np.int64)
         outline.set(slowest=self._slowest.ctypes.data)
-        self._layouts: dict[str, list[Layout]] = {"layouts": [], "apart": []}
+        self._layouts: dict[str, list[Layout]] = {"layouts": [], "disjoint": []}
         self._rows = {kind: np.zeros((0, 4), np.int64) for kind in self._layouts}
         count = len(outline.slots)
         self._everything = Layout(np.full(count, 1 << 62, np.int64), np.zeros(count, np.int64), 0)
@@ -248,7 +248,7 @@ class Frame:
             address = address_of(memory)
             for env in envs:
                 status = NO_LAYOUT
-                if not self._asked:
+                if not self._queries:
                     for name, register in symbols:
                         registers[register] = env[name]
                     io[_BLOCK], io[_SERIAL] = address, address + 8 * SERIAL
@@ -277,7 +277,7 @@ class Frame:
                 registers[register] = env[name]
         except OverflowError:
             return None
-        if self._asked and not self._ask(env, held):
+        if self._queries and not self._query(env, held):
             return None
         address, count = address_of(block), self.outline.count
         if words:
@@ -294,7 +294,7 @@ class Frame:
                 self._capacity = max(self._capacity, io[_USED] + io[_USED] // 4)
                 return held
             if status == NO_LAYOUT:
-                self._add_layout("apart" if io[_SIDE_BY_SIDE] else "layouts")
+                self._add_layout("disjoint" if io[_SIDE_BY_SIDE] else "layouts")
             elif status > OK:
                 return None
             elif status == ELSEWHERE:
@@ -312,10 +312,10 @@ class Frame:
             self, memory, address, used, self._outputs(kinds), arena_nbytes, workspace_nbytes,
             executor_abi.is_long(self._all_work.value) or self.loops, bool(side_by_side), self._sliced(slow) if slow else {},
             held,
-            self._layouts["apart" if side_by_side else "layouts"], self._sized_nbytes(registers),
+            self._layouts["disjoint" if side_by_side else "layouts"], self._sized_nbytes(registers),
         )  # fmt: skip
 
-    def _ask(self, env: Mapping[str, int], held: list[np.ndarray]) -> bool:
+    def _query(self, env: Mapping[str, int], held: list[np.ndarray]) -> bool:
         """Ask Python for what the tape cannot compute; False where other addresses are wanted."""
         raise NotImplementedError
 
@@ -341,7 +341,7 @@ class Frame:
         }
 
     def _work_of(self, step: int) -> float:
-        """`executor_abi.shares` of a step, for the sizes asked for last."""
+        """`executor_abi.shares` of a step, for the sizes requested last."""
         registers = self.outline.registers
         found: float = max(_double(_bits(registers[p]))[0] for p in self.outline.works[step])
         return found
@@ -350,7 +350,7 @@ class Frame:
 
     def _add_layout(self, kind: str) -> None:
         lives = self.outline.lifetimes
-        if kind == "apart":
+        if kind == "disjoint":
             lives = [spanned(life, self.windows) for life in lives]
         self._keep(kind, self._laid_out(self._room(), lives))
         self._learned = True
@@ -373,7 +373,7 @@ class Frame:
         self._io[at], self._io[at + 1] = rows.ctypes.data, len(rows)
 
     def _room(self) -> np.ndarray:
-        """Bytes that are wanted of the arena, for the sizes asked for last."""
+        """Bytes that are required of the arena, for the sizes requested last."""
         found: np.ndarray = np.frombuffer(self.outline.registers, np.int64)[self.outline.slots]
         return found
 
@@ -416,7 +416,7 @@ class Frame:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]] | None:
         """Rows of which steps one thread runs and of words; bytes of the arena and of outputs; arrays that words refer to."""
         outline, held = self.outline, list[np.ndarray]()
-        names = list(columns if self._asked else outline.symbols)  # on which the rows depend
+        names = list(columns if self._queries else outline.symbols)  # on which the rows depend
         keys: list[tuple[int, ...]] = list(zip(*(columns[n] for n in names), strict=True)) if names else [()] * count
         first = {key: i for i, key in reversed([*enumerate(keys)])}
         blocks = np.empty((len(first), self.steps + self._capacity), np.int64)
@@ -454,8 +454,8 @@ class Frame:
         if not found.side_by_side:
             return self._plain
         key = found.serial.tobytes()
-        shared = self._apart.get(key)
-        return self._apart.setdefault(key, Shared()) if shared is None else shared
+        shared = self._side_by_side.get(key)
+        return self._side_by_side.setdefault(key, Shared()) if shared is None else shared
 
     def settling(self, words: int, table: int, bases: int) -> ctypes.Array[ctypes.c_int64]:
         """What native code is told of a state to settle it: addresses of its words, which are the template's at first, of the
@@ -482,7 +482,7 @@ def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]
 
 @functools.cache
 def native() -> Callable[[int, int, int], None]:
-    """The native code. It is short, so that Python's lock is not given back, where there is one.
+    """The native code. It is short, so that Python's lock is not released, where there is one.
 
     Raises:
         ValueError: there is none.

@@ -33,7 +33,7 @@ class NotedFrame(Frame):
         self._notes = Notes(segment, threads, env)
         super().__init__(segment, threads, self._notes.outline)
         self.loops, self.taught, self._learned = bool(segment.loops()), [dict(env)], True
-        self._asked = [a for a in self._notes.asked.values() if not a.section.noted]
+        self._queries = [a for a in self._notes.queries.values() if not a.section.noted]
         self._find_windows(env)
         for sizes in taught:
             self._learn(sizes)
@@ -41,7 +41,7 @@ class NotedFrame(Frame):
     def cached(self) -> CachedFrame | None:
         self.outline.arrays = arrays = self._notes.arrays()
         plain = all(type(array) is np.ndarray and array.flags.c_contiguous for _, array in arrays)
-        return super().cached() if plain and not self._asked else None
+        return super().cached() if plain and not self._queries else None
 
     def _find_windows(self, env: Mapping[str, int]) -> None:
         with self._without_layout():
@@ -57,25 +57,25 @@ class NotedFrame(Frame):
         with self._lock, self._without_layout(), suppress(InvalidArgument, KeyError):
             self._run(sizes, np.empty(self._words, np.int64))
 
-    def _ask(self, env: Mapping[str, int], held: list[np.ndarray]) -> bool:
+    def _query(self, env: Mapping[str, int], held: list[np.ndarray]) -> bool:
         """Ask Python for what the tape cannot compute; False where other addresses are wanted."""
         size = sizes_of(env)
-        for asked in self._asked:
-            fixed, numbers = asked.ask(size, held, None)
-            if fixed != asked.section.fixed or len(numbers) != len(asked.section.places):
+        for query in self._queries:
+            fixed, numbers = query.ask(size, held, None)
+            if fixed != query.section.fixed or len(numbers) != len(query.section.places):
                 self.other_addresses = True
                 return False
-            for register, number in zip(asked.section.places, numbers, strict=True):
+            for register, number in zip(query.section.places, numbers, strict=True):
                 self.outline.put(register, number)
         return True
 
     def _extended(self, number: int, env: Mapping[str, int], held: list[np.ndarray]) -> bool:
         """Whether there is a way through a section for these sizes now."""
-        tape, asked = self._notes.tape, self._notes.asked[number]
-        if asked.section.ways >= MOST_WAYS and asked.may_be_left:
-            tape.leave(asked.section)
-            self._asked.append(asked)
-            found = self._ask(env, held)
+        tape, query = self._notes.tape, self._notes.queries[number]
+        if query.section.ways >= MOST_WAYS and query.may_be_left:
+            tape.leave(query.section)
+            self._queries.append(query)
+            found = self._query(env, held)
         else:
             try:
                 found = tape.extend(number, env)

@@ -281,7 +281,7 @@ class Account:
         """What a message says of a request that the limit does not allow."""
         arena = int(self._words[_ARENA])
         return (
-            f"{nbytes / 2**20:,.2f} MiB were asked for, and {self.setting} allows {in_mib(self.limit)} in all, of which "
+            f"{nbytes / 2**20:,.2f} MiB were requested, and {self.setting} allows {in_mib(self.limit)} in all, of which "
             f"{self.held / 2**20:,.2f} MiB are held by values and {arena / 2**20:,.2f} MiB by intermediate tensors"
         )
 

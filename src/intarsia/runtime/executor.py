@@ -153,7 +153,7 @@ class CallBlock:
         _check("times", times, nsteps + 1)
         if npatches and externals is None:
             raise InvalidArgument(f"the table has {npatches} patches that read {needed} externals, but no externals were given")
-        self._kept = (table, externals, flag, times)
+        self._held = (table, externals, flag, times)
         arrays = (table.patches, externals, flag, times)
         patches, *others = (0 if array is None else array.ctypes.data for array in arrays)
         mode = _WAIT_IF_BUSY * wait_if_busy | LONG * long
@@ -257,7 +257,7 @@ class Pool:
         return int(self._state[word.WAKE_CALLS])
 
     def _settled(self, status: int, block: int) -> int:
-        """What a status other than OK asks for."""
+        """What a status other than OK requires."""
         if status == word.WORKERS_MISSING and self._start():
             status = self._run(self._address, block)
         if status == word.WORKERS_MISSING:
@@ -268,7 +268,7 @@ class Pool:
             finally:
                 mode[word.CALL_MODE] &= ~_ALONE
         if status == word.INTERRUPTED:
-            raise_kept()
+            raise_signal_error()
         if status == TERMINATED and _Ending.begun and threading.current_thread() is not threading.main_thread():
             raise SystemExit  # the process ends, and this daemon thread with it
         return status
@@ -356,14 +356,14 @@ _lock = fork_safety.held_lock(1)  # under which an engine loads the native code
 _pools: dict[tuple[int, PoolSettings], Pool] = {}
 
 
-_asked = [0]
+_requested = [0]
 
 
 def set_default_threads(count: int) -> None:
     """How many threads the pools have that are requested without a number from now on; 0: as many as there are cores."""
     if not 0 <= count <= MAX_THREADS:
         raise InvalidArgument(f"a thread count is 0 (all cores) to {MAX_THREADS}; got {count}")
-    _asked[0] = count
+    _requested[0] = count
 
 
 def thread_count(num_threads: int = 0) -> int:
@@ -371,7 +371,7 @@ def thread_count(num_threads: int = 0) -> int:
     if not 0 <= num_threads <= MAX_THREADS:
         raise InvalidArgument(f"a thread count is 0 (all cores) to {MAX_THREADS}; got {num_threads}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-    return num_threads or _asked[0] or _default_threads(cores)
+    return num_threads or _requested[0] or _default_threads(cores)
 
 
 def get_pool(num_threads: int = 0, settings: PoolSettings = _DEFAULT) -> Pool:
@@ -445,13 +445,13 @@ def _note_main_thread() -> None:
     _native().signals[word.MAIN] = threading.main_thread().ident or 0
 
 
-def raise_kept() -> NoReturn:
+def raise_signal_error() -> NoReturn:
     """Raise what a signal's handler raised in native code."""
     found = _native().signals
-    kept = [ctypes.c_void_p(found[word.RAISED + i] or None) for i in range(3)]
+    error = [ctypes.c_void_p(found[word.RAISED + i] or None) for i in range(3)]
     for i in range(3):
         found[word.RAISED + i] = 0
-    ctypes.pythonapi.PyErr_Restore(*kept)  # ctypes raises what is set after a call of Python's own functions
+    ctypes.pythonapi.PyErr_Restore(*error)  # ctypes raises what is set after a call of Python's own functions
     raise AssertionError("PyErr_Restore set no exception")
 
 

@@ -28,7 +28,7 @@ from intarsia.runtime.executor import (
     empty_function,
     feed_function,
     lasting_words,
-    raise_kept,
+    raise_signal_error,
 )
 from intarsia.runtime.interpreter import Method, Words, native_function
 
@@ -169,7 +169,7 @@ class DynamicFeedCall:
     def check_signals(self) -> None:
         """Raise what a signal's handler raised in the run."""
         if self._fields[word.OPEN_STATUS] == word.INTERRUPTED:
-            raise_kept()
+            raise_signal_error()
 
 
 def again_call(

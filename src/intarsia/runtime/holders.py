@@ -14,7 +14,7 @@ from intarsia.runtime import spmd_state as word
 
 WORDS = np.zeros(word.HOLDER_WORDS, np.int64)  # the type's address and the bytes to the value in an object of it, or zeros
 
-_kept: list[type] = []
+_held: list[type] = []
 
 
 def note(kind: type, attribute: str) -> None:
@@ -27,5 +27,5 @@ def note(kind: type, attribute: str) -> None:
     places = range(object.__basicsize__, kind.__basicsize__, ctypes.sizeof(ctypes.c_void_p))
     found = [place for place in places if ctypes.c_size_t.from_address(id(sample) + place).value == id(value)]
     if len(found) == 1:
-        _kept.append(kind)
+        _held.append(kind)
         WORDS[word.HOLDER_PLACE], WORDS[word.HOLDER_TYPE] = found[0], id(kind)

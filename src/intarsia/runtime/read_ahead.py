@@ -5,8 +5,8 @@ meets for the first time, and wait for the disk where the page is not in memory.
 run, in the order of the steps, and through nothing that a run would not read: not the rows of a table that data choose, nor
 what stands behind a condition. It ends with the file, or with the last of the arrays in it.
 
-Linux 5.14 and later has a call that maps pages as well. Elsewhere the system is asked to read them from the disk, and the
-thread is not needed; where it cannot be asked (Windows), nothing is done. Pages of 2 MiB are asked for, too: file systems
+Linux 5.14 and later has a call that maps pages as well. Elsewhere the system is told to read them from the disk, and the
+thread is not needed; where it cannot be told (Windows), nothing is done. Pages of 2 MiB are requested, too: file systems
 that keep such (ext4 since Linux 6.16, XFS, tmpfs) map them as one. Tables of which data choose the rows keep small
 pages, since each row would bring a large one.
 """

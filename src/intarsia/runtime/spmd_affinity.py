@@ -1,4 +1,4 @@
-"""On which cores the threads of a pool are, as LLVM IR text: seeing it, moving away from each other, and waking apart.
+"""On which cores the threads of a pool are, as LLVM IR text: seeing it, moving away from each other, and waking on others.
 
 Schedulers may wake a thread beside its waker, where it waits until the waker stops or its next balancing, milliseconds later,
 while another core is idle. A worker that runs sees that and moves (`part`); one that was only woken cannot. So the thread that

@@ -3,7 +3,7 @@
 A result of `2 ** spmd_state.LEAST_ROOM` bytes and more is an array without memory of its own: its base is a capsule, whose
 destructor (`give_back`) puts the block under it into a list of blocks of its kind, newest first, for the next result. All of
 it runs with the GIL, so a list needs no lock. Blocks that no result took while `spmd_state.MOST_IDLE` others came back are
-freed: those that a growing cache has outgrown. What a block says of itself lies in front of its elements; what is kept, and
+freed: those that a growing cache has outgrown. What a block says of itself lies in front of its elements; what is retained, and
 how much of it, in the words of the memory (`spmd_state.LEASE_*`). `intarsia.plan.result_pool` tells which sizes blocks have.
 """
 

@@ -3,7 +3,7 @@
 A signal's handler only notes it; Python's own then runs between two native calls of the main thread. In a run that may take
 long, and that the main thread makes, a handler in front of Python's notes the signal in a word of the process too. The run
 sees that word between two steps, takes the GIL and lets Python run its handlers there. Where one raises, the run ends and
-the exception is kept for the caller; where none does, the run goes on. Handlers that are not Python's stay where they are. The
+the exception is held for the caller; where none does, the run goes on. Handlers that are not Python's stay where they are. The
 same word says that the process ends, which runs of other threads than the main one do not outlast.
 
 `sliced` is a step that calls another one in slices: it plays several threads one after the other, of which each step takes any

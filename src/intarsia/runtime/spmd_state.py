@@ -22,7 +22,7 @@ PARALLEL_RUNS, BUSY_RUNS, WAKE_CALLS = 6 * LINE, 6 * LINE + 1, 6 * LINE + 2
 MAX_THREADS = 1024
 CPUS = 7 * LINE  # a word per thread: 1 + the core it was seen on last, 0 if unknown
 NATIVE_IDS = CPUS + MAX_THREADS  # a word per worker: the system's number of the thread
-ASLEEP = NATIVE_IDS + MAX_THREADS  # a word per worker: 0 awake, 1 asleep, 2 + the core that it was kept off when it was woken
+ASLEEP = NATIVE_IDS + MAX_THREADS  # a word per worker: 0 awake, 1 asleep, 2 + the core that it avoided when it was woken
 SPREAD = 8  # pools of at most so many threads keep workers off the core of who wakes them
 FLAGS = ASLEEP + MAX_THREADS  # a line per eight threads: the number of the phase in which each share was claimed last
 COUNTS = FLAGS + 8  # in the same lines: how many shares of the eight were finished, in all phases
@@ -55,13 +55,13 @@ OBJECT_TYPE, ARRAY_DATA, ARRAY_ND, ARRAY_DIMS, ARRAY_DESCR, ARRAY_FLAGS = 8, 16,
 # the call's table and the one for a time when workers sleep (or 0), when the last run began, the address of the words of
 # objects that hold an array (`holders.WORDS`), how many nanoseconds the last run took, and the memory of large results; then a
 # row for each input and each output: its name (of inputs), element type, rank, sizes, where its address goes, bytes (of
-# outputs). Of a call on the same memory again: in the place of rows what takes a lock, the arguments of that, what gives it
+# outputs). Of a call on the same memory again: instead of rows what takes a lock, the arguments of that, what gives it
 # back, and True. Of a call whose sizes are dynamic: what is called before and after a run, what the run returned, room for the
 # addresses of inputs, whether the sizes that are noted are those of the last run and whether those of the feed at hand are the
 # same, and the shapes of results, or 0 where nothing is called for the same sizes. Then, of sizes that are likely to come one
 # after the other, the address of the next row (0: none) and of the last, where the sizes at hand are noted and how many
 # numbers they are, and address and arguments of the function that settles a state; a row is the address of a binding, the
-# shapes of its results, and its sizes. In the call's rows a number of the call's externals is in the place of an address (-1:
+# shapes of its results, and its sizes. In the call's rows a number of the call's externals is instead of an address (-1:
 # none); in that of bytes, of inputs whether they are the first whose sizes are noted at this place, of outputs an element's
 # bytes; and in that of an output's name which of the results it is.
 FEED_BUSY, FEED_INPUTS, FEED_OUTPUTS, FEED_POOL, FEED_CALL, FEED_STATUS, FEED_CHECKED, FEED_API = range(8)

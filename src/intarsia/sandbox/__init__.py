@@ -1,4 +1,4 @@
-"""Untrusted sessions in a process apart ("untrusted.process"): the model is read, compiled and run there, and what it may
+"""Untrusted sessions in a separate process ("untrusted.process"): the model is read, compiled and run there, and what it may
 ask for is limited from outside.
 
 `remote_engine` is what stays in the program: the session holds it where it would hold the engine of a model in its own

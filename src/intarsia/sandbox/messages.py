@@ -1,4 +1,4 @@
-"""Messages between a program and its process apart: a line of JSON, and the bytes of arrays behind it.
+"""Messages between a program and its separate process: a line of JSON, and the bytes of arrays behind it.
 
 A message is two unsigned 64-bit numbers (bytes of the JSON text, number of arrays' buffers), the text, and for each buffer its
 bytes, whose number the text says. Arrays are written from where they are and read to where they stay: a pipe copies them, and

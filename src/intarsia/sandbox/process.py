@@ -1,4 +1,4 @@
-"""A process apart as its program sees it: started, asked, waited for, and ended."""
+"""A separate process as its program sees it: started, asked, waited for, and ended."""
 
 from __future__ import annotations
 

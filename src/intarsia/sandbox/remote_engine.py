@@ -1,4 +1,4 @@
-"""The engine of a session whose model is in a process apart."""
+"""The engine of a session whose model is in a separate process."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ class RemoteEngine:
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise NotImplemented(
-            f"the session's model is in a process apart ({PROCESS!r}), which runs and explains it, and nothing else: make a "
+            f"the session's model is in a separate process ({PROCESS!r}), which runs and explains it, and nothing else: make a "
             "session without that entry, of a model that you trust, to look inside"
         )
 
@@ -317,17 +317,17 @@ def _nothing() -> None:
 
 
 def _check(options: SessionOptions, providers: Any) -> None:
-    """Raises InvalidArgument where the options ask for what a process apart does not do."""
+    """Raises InvalidArgument where the options ask for what a separate process does not do."""
     named = [p if isinstance(p, str) else p[0] for p in ([providers] if isinstance(providers, str) else providers or ())]
     named += [name for name, _ in options.providers] if not providers else []
     others = [name for name in named if name not in _PROVIDERS]
     if others:
         known = " and ".join(_PROVIDERS)
-        raise InvalidArgument(f"{PROCESS!r} is '1': a process apart has {known}, and not {', '.join(others)}")
+        raise InvalidArgument(f"{PROCESS!r} is '1': a separate process has {known}, and not {', '.join(others)}")
     if options.optimized_model_filepath or options.config("ep.context_enable") == "1":
-        raise InvalidArgument(f"{PROCESS!r} is '1': a process apart writes no files, but {' or '.join(_WRITTEN)} is set")
+        raise InvalidArgument(f"{PROCESS!r} is '1': a separate process writes no files, but {' or '.join(_WRITTEN)} is set")
     if options.context_reader is not None or options.config("session.use_env_allocators") == "1":
-        raise InvalidArgument(f"{PROCESS!r} is '1': a process apart has no callbacks and no allocators of the program")
+        raise InvalidArgument(f"{PROCESS!r} is '1': a separate process has no callbacks and no allocators of the program")
 
 
 def _options_there(options: SessionOptions) -> SessionOptions:

@@ -60,7 +60,7 @@ class AsyncThreads(Executor):
             del future, work
 
     def _finish(self) -> None:
-        """The program ends: wait for what was asked for while it comes. What is left in native code the executor stops."""
+        """The program ends: wait for what was requested while it comes. What is left in native code the executor stops."""
         if self._pid != os.getpid():
             return
         with self._lock:

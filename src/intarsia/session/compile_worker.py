@@ -1,6 +1,6 @@
 """What runs in a process of `model.compile_process`: it makes a session, which leaves it in the cache, and ends.
 
-It stands back behind the program that asked for it, and ends some seconds after that, or with it where the cache lies in a
+It stands back behind the program that started it, and ends some seconds after that, or with it where the cache lies in a
 folder for temporary files, which programs remove. What it has compiled by then is in the cache, kernel by kernel.
 """
 
@@ -23,7 +23,7 @@ from intarsia.cache.disk_cache import get_cache
 if TYPE_CHECKING:
     from intarsia.model.compile_process import Request
 
-SECONDS_ALONE = 60.0  # that it goes on after who asked has ended
+SECONDS_ALONE = 60.0  # that it goes on after who started it has ended
 _LOOK_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1
 _NICE, _LEAST = 1, 19  # added to the program's nice value, of at most 19

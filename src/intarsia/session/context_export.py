@@ -144,17 +144,17 @@ def _pieces(model: CompiledModel, context: CompileContext, found: ContextModel) 
 def _divided(part: Part, program: Program, stuck: frozenset[str], context: CompileContext) -> Iterator[_Piece]:
     """A part around the nodes that write `stuck`: what lies between them is compiled by itself."""
     graph = part.graph
-    kept = {i for i, node in enumerate(graph.nodes) if not stuck.isdisjoint(node.outputs)}
+    uncached = {i for i, node in enumerate(graph.nodes) if not stuck.isdisjoint(node.outputs)}
     producer = {out: i for i, node in enumerate(graph.nodes) for out in node.outputs if out}
     needs = [{producer[n] for n in node.used_names() if n in producer} for node in graph.nodes]
-    order = schedule([Unit((i,), int(i in kept)) for i in range(len(graph.nodes))], needs) if kept else None
+    order = schedule([Unit((i,), int(i in uncached)) for i in range(len(graph.nodes))], needs) if uncached else None
     if order is None:
         yield _Piece(part, program, None)
         return
     for group in order:
         inner = Part(part.index, part.provider, tuple(sorted(group)), subgraph(graph, sorted(group)))
         own, data = program, None
-        if group[0] not in kept:
+        if group[0] not in uncached:
             own = part.provider.compile(inner.graph, context)
             with suppress(NotSaved):
                 data = _saved(inner, own)

@@ -1,4 +1,4 @@
-"""What a session runs its model by: in this process (`session.local_engine`), or in one apart (`sandbox.remote_engine`)."""
+"""What a session runs its model by: here (`session.local_engine`), or in a separate process (`sandbox.remote_engine`)."""
 
 from __future__ import annotations
 

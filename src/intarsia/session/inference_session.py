@@ -160,7 +160,7 @@ class InferenceSession(OrtMethods):
         return self._engine.explain()
 
     def profile(self, input_feed: Any, runs: int = 10, *, warmup: int = 2, roofline: bool = True) -> ProfileReport:
-        """Where the time of a run goes: by kernel, operator, layer of the model and provider, with copies apart.
+        """Where the time of a run goes: by kernel, operator, layer of the model and provider, with copies by themselves.
 
         The model is compiled once more for it (mostly from the cache); the session's own runs stay as they are.
 
@@ -264,9 +264,9 @@ OrtMethods._session_class = InferenceSession
 def _engine(given: Any, options: SessionOptions, providers: Any, provider_options: Any, keywords: Mapping[str, Any]) -> Engine:
     """The engine of a new session, ready."""
     operators = options.operators_in_force(keywords.get("new_ops"))
-    apart = options.config("untrusted.process") == "1"
+    separate = options.config("untrusted.process") == "1"
     check = options.check_cancelled
-    if apart or options.untrusted:
+    if separate or options.untrusted:
         from intarsia.model import untrusted
 
         if not options.untrusted:
@@ -287,7 +287,7 @@ def _engine(given: Any, options: SessionOptions, providers: Any, provider_option
 
             source.profile = Profile(start_ns)
         engine: Engine
-        if apart:
+        if separate:
             from intarsia.sandbox.remote_engine import RemoteEngine
 
             engine = RemoteEngine(source, options, keywords)

@@ -47,7 +47,7 @@ class IOBinding:
         self._input_places: dict[str, int] = {}
         self._output_places: dict[str, int] = {}
         self._shapes: list[object] = []  # of the inputs of the last run that was made by `_run`
-        self._tried = False  # whether a call was asked for with these
+        self._tried = False  # whether a call was requested with these
 
     @property
     def _iobinding(self) -> IOBinding:

@@ -17,7 +17,7 @@ from intarsia.model.background_compile import Underway
 from intarsia.model.shape_specialization import hosted
 from intarsia.model.signature import NodeArg
 from intarsia.model.single_program_model import DirectModel
-from intarsia.plan.size_constraints import SizesApart
+from intarsia.plan.size_constraints import SizesNeedVariant
 from intarsia.printable import DEBUG
 from intarsia.providers.options import option_texts
 from intarsia.session.call_paths.plain_run import MetShapes, plain_run
@@ -341,7 +341,7 @@ class LocalEngine:
         inputs = self.reader.quick(feed, model.awaits)
         try:
             made = None if inputs is None else model.run_into(inputs, targets)
-        except SizesApart:
+        except SizesNeedVariant:
             return None
         except Exception as error:
             if not self.recovers(error, model):
@@ -358,7 +358,7 @@ class LocalEngine:
             return None
         try:
             return model.bound(inputs, targets)
-        except SizesApart:  # they are run by another model
+        except SizesNeedVariant:  # they are run by another model
             return None
         except Exception as error:
             if not self.recovers(error, model):
@@ -366,7 +366,7 @@ class LocalEngine:
             return None
 
     def log_of(self, options: RunOptions | None) -> logging.Logger:
-        """The session's logger, or that of a run which asks for another level or has a name."""
+        """The session's logger, or that of a run which requests another level or has a name."""
         if options is None or (options.log_severity_level < 0 and not options.logid):
             return self.log
         severity, own = options.log_severity_level, self.options

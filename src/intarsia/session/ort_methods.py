@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @functools.cache
 def _ort_value_type() -> type[OrtValue]:
-    """It is imported by the first who asks for it."""
+    """It is imported by the first who requests it."""
     from intarsia.values.ort_value import OrtValue
 
     return OrtValue
@@ -219,7 +219,7 @@ class OrtMethods:
 
         Raises:
             UnknownOption, InvalidArgument: another option or value.
-            NotImplemented: the session's model is in a process apart.
+            NotImplemented: the session's model is in a separate process.
         """
         foreign = {key: value for key, value in options.items() if key not in DYNAMIC_KEYS}
         for key in options.keys() & DYNAMIC_KEYS.keys():
@@ -233,7 +233,7 @@ class OrtMethods:
         """Let providers drop the graphs that launches have become (see "enable_cuda_graph"): later runs make new ones.
 
         Args:
-            graph_annotation_id: graphs are kept by the sizes of inputs, not by number: all are dropped.
+            graph_annotation_id: graphs are retained by the sizes of inputs, not by number: all are dropped.
         """
         self._engine.release_graphs()
 

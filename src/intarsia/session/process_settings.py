@@ -85,7 +85,7 @@ def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_thr
 
 
 def check_threads(per_session: bool) -> None:
-    """Raise Fail for a session that asks for threads of its own after `set_global_thread_pool_sizes`."""
+    """Raise Fail for a session that requests threads of its own after `set_global_thread_pool_sizes`."""
     if per_session and _pools_are_global:
         raise Fail(
             "set_global_thread_pool_sizes was called, and use_per_session_threads is True: expected a session that shares the "

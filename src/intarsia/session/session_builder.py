@@ -60,7 +60,7 @@ class ModelSource:
         given: a path, the model's bytes, or a message (None once that was read).
         path: that of the model's file, or None.
         options: the session's.
-        entry: the cache entry that the session was made from or kept, or None.
+        entry: the cache entry that the session was made from or stored as, or None.
         graph_read: the graph, where it was read.
         profile: what is told how long reading takes, or None.
     """
@@ -75,7 +75,7 @@ class ModelSource:
         self._identity, self._content = identity(given), ""
 
     def graph(self) -> Graph:
-        """The model as a graph; a session that began from the cache loads it when somebody asks for more than results."""
+        """The model as a graph; a session that began from the cache loads it when somebody requests more than results."""
         if self.graph_read is None:
             from intarsia.model import load_and_optimize
 
@@ -116,9 +116,9 @@ class Built:
     """What a session holds of its model and providers.
 
     Attributes:
-        choices: the providers that were asked for or implied, and work here.
+        choices: the providers that were requested or implied, and work here.
         mode: "session.provider_fallback": what a provider that fails does to the session.
-        auto: how the providers were measured, where "auto" was asked for.
+        auto: how the providers were measured, where "auto" was requested.
         maker: compiles further graphs as the session's own was.
         signature: what the model takes and gives.
     """
@@ -156,7 +156,7 @@ class SessionBuilder:
         *,
         anew: bool,
     ) -> tuple[Built, Runnable]:
-        """Everything of a session that depends on the providers; apart from it the model, which its user can so let go.
+        """Everything of a session that depends on the providers; beside it the model, which its user can so let go.
 
         Args:
             background: who a model is for that is compiled while the session is used.
@@ -249,7 +249,7 @@ class SessionBuilder:
     def _compiled(
         self, maker: Maker, graph: Graph, ready: Graph, choices: Sequence[ProviderChoice], mode: str, entry: WarmStart | None
     ) -> CompiledModel:
-        """An optimised graph compiled, and kept in the cache where that can be."""
+        """An optimised graph compiled, and cached where that can be."""
         options, first = self.options, maker.providers[0]
         whole = maker.of_optimised(ready)
         check_taken(whole.partition, [c.name for c in choices if not c.implied], mode)
@@ -329,20 +329,20 @@ class SessionBuilder:
         return warm_start(self.source.given, options, settings)
 
     def _is_one_program(self, choices: Sequence[ProviderChoice]) -> bool:
-        """Whether the model is one compiled part, for the only provider asked for, and nothing changes or watches it."""
+        """Whether the model is one compiled part, for the only provider requested, and nothing changes or watches it."""
         graph, options = self.source.graph(), self.options
         if len(graph.nodes) != 1 or not graph.nodes[0].compiled_part:
             return False
         node = graph.nodes[0]
         source = node.attributes.get("source")
-        asked = all(name == source for name in (choices[0].name, *(c.name for c in choices if not c.implied)))
+        requested = all(name == source for name in (choices[0].name, *(c.name for c in choices if not c.implied)))
         whole = node.inputs == graph.input_names() and node.outputs == graph.output_names() and not graph.overridable
         written = options.optimized_model_filepath or options.config("ep.context_enable") == "1"
-        return asked and whole and not written and self.profile is None and self.operators is None
+        return requested and whole and not written and self.profile is None and self.operators is None
 
 
 def arena_of(options: SessionOptions, strategy: str | None) -> Arena:
-    """The arena of a session: one of its own, or the process's where the session asks for that and one is registered.
+    """The arena of a session: one of its own, or the process's where the session requests that and one is registered.
 
     Raises:
         InvalidArgument: a negative limit; a limit or strategy for an arena that is shared.
@@ -418,17 +418,17 @@ def limited_making(options: SessionOptions, check: Callable[[], None]) -> Callab
     return making(seconds, CREATION_TIMEOUT, check) if seconds else check
 
 
-def reads_config(asked: Any, options: SessionOptions) -> bool:
-    """Whether session options are to be read from the model: as asked, else as ORT_LOAD_CONFIG_FROM_MODEL says.
+def reads_config(requested: Any, options: SessionOptions) -> bool:
+    """Whether session options are to be read from the model: as requested, else as ORT_LOAD_CONFIG_FROM_MODEL says.
 
     Raises:
-        InvalidArgument: it is asked for, but the session is untrusted.
+        InvalidArgument: it is requested, but the session is untrusted.
     """
     if options.untrusted:
-        if asked:
+        if requested:
             raise InvalidArgument("read_config_from_model: an untrusted session takes no options from the model")
         return False
-    return bool(int(asked)) if asked is not None else os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1"
+    return bool(int(requested)) if requested is not None else os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") == "1"
 
 
 def _verified(given: Any, options: SessionOptions) -> SignedFiles | None:

@@ -53,9 +53,9 @@ class Reports:
     def profile(self, input_feed: Any, runs: int, *, warmup: int, roofline: bool) -> ProfileReport:
         """As `InferenceSession.profile`."""
         from intarsia.model import load_and_optimize
-        from intarsia.model.shape_specialization import pinned, with_any_elements, with_branches_apart, with_windows_apart
+        from intarsia.model.shape_specialization import pinned, with_any_elements, with_separate_branches, with_windows_on_host
         from intarsia.model.trace_profile import Profile
-        from intarsia.plan.size_constraints import BranchApart, SizesApart
+        from intarsia.plan.size_constraints import BranchNeedsVariant, SizesNeedVariant
         from intarsia.reports.profile_report import measure
         from intarsia.values.feeds import FeedReader
 
@@ -70,14 +70,14 @@ class Reports:
             model = engine.profiled(graph, trace)
             return measure(model, inputs, trace, runs, warmup, self._roofline(model) if roofline else None, engine.graph())
 
-        made = (make(graph) for make in (partial(pinned, inputs=inputs), with_any_elements, with_windows_apart))
+        made = (make(graph) for make in (partial(pinned, inputs=inputs), with_any_elements, with_windows_on_host))
         others, other = filter(None, made), graph
         while True:
             try:
                 return measured(other)  # the first run says whether sizes ask for another model
-            except BranchApart:
-                return measured(with_branches_apart(other))
-            except SizesApart:
+            except BranchNeedsVariant:
+                return measured(with_separate_branches(other))
+            except SizesNeedVariant:
                 following = next(others, None)
                 if following is None:
                     raise

@@ -38,7 +38,7 @@ class TierChoice:
         tiers: what the options and this machine allow, before the model is read.
 
     Raises:
-        InvalidArgument: the first tier alone is asked for, and not for the CPU alone.
+        InvalidArgument: the first tier alone is requested, and not for the CPU alone.
     """
 
     def __init__(self, builder: SessionBuilder, choices: Sequence[ProviderChoice], entry: WarmStart | None) -> None:
@@ -48,7 +48,7 @@ class TierChoice:
         written = builder.options.config("ep.context_enable") == "1"
         if self.tiers is Tiers.FIRST and (names != [CPU] or written):
             if FIRST_ONLY in builder.options.config_entries():
-                why = "'ep.context_enable' asks for kernels" if written else f"the providers are {', '.join(names)}"
+                why = "'ep.context_enable' requires kernels" if written else f"the providers are {', '.join(names)}"
                 raise InvalidArgument(f"{FIRST_ONLY!r} is '1', which compiles nothing and is the CPU's alone, but {why}")
             self.tiers = Tiers.TUNED
         if self.tiers is Tiers.CHANGING_BY_PROCESS and not (self._can_be_in_process() and _has_kernels()):
@@ -114,7 +114,7 @@ def _found(
     context = replace(maker.context, config={**maker.context.config, READ_AHEAD: "0"})
     found = entry.find(maker.providers[0], context)
     if found is None:
-        if not files:  # weights of their own are not kept as long as they are new
+        if not files:  # weights of their own are not cached as long as they are new
             entry.note_unkept()
         return None
     assert isinstance(found.model, DirectModel)

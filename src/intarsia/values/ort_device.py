@@ -285,7 +285,7 @@ def create_and_register_allocator(mem_info: OrtMemoryInfo, arena_cfg: OrtArenaCf
     """One arena of host memory for the intermediate tensors of all sessions that have "session.use_env_allocators" = "1".
 
     A second call gives sessions made from then on another arena. `arena_cfg`: `max_mem` is a hard limit (0: none),
-    `arena_extend_strategy` 0 grows by powers of two and 1 by what is asked for, beginning with `initial_chunk_size_bytes`, by
+    `arena_extend_strategy` 0 grows by powers of two and 1 by what is requested, beginning with `initial_chunk_size_bytes`, by
     at most `max_power_of_two_extend_bytes` at a time. `max_dead_bytes_per_chunk` and `initial_growth_chunk_size_bytes` have
     no effect.
 
@@ -353,7 +353,7 @@ def _arena(mem_info: OrtMemoryInfo, config: OrtArenaCfg | None) -> Arena:
 
 
 class OrtSyncStream:
-    """A device's queue of work, from `OrtEpDevice.create_sync_stream`. It is given back with the last reference to it.
+    """A device's queue of work, from `OrtEpDevice.create_sync_stream`. It is released with the last reference to it.
 
     Raises:
         EPFail: the provider gives out no streams.

@@ -366,7 +366,7 @@ class OrtValueVector(Sequence[OrtValue]):
         shapes: Sequence[Sequence[int]],
         devices: Sequence[OrtDevice],
     ) -> None:
-        """Append tensors by address; `tensors` are kept alive as long as the values made here.
+        """Append tensors by address; `tensors` stay alive as long as the values made here.
 
         Raises:
             InvalidArgument: lists of different lengths, or not host memory.

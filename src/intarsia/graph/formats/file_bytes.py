@@ -1,4 +1,4 @@
-"""The bytes of an open file, read where they are asked for, as the file was when it was opened.
+"""The bytes of an open file, read where they are requested, as the file was when it was opened.
 
 A mapping of a file that somebody else may write to changes under its reader, and ends the process (SIGBUS) where the file is
 cut short. Here every read copies into memory of its own and looks at the file's size and times before its bytes are used, so
@@ -21,9 +21,9 @@ from intarsia.errors import Fail
 from intarsia.machine import fork_safety
 
 WHOLE_NBYTES = 1 << 20  # smaller files are read at once
-_PAGE_BITS, _PAGES = 16, 16  # of pages of 64 KiB, so many are kept while a model is read
+_PAGE_BITS, _PAGES = 16, 16  # of pages of 64 KiB, so many are retained while a model is read
 _ALIGNMENT = 64
-_RECENT_NBYTES = 16 << 20  # of what was read last is kept in memory: one pass over a graph asks for an array more than once
+_RECENT_NBYTES = 16 << 20  # of what was read last is retained: one pass over a graph requests an array more than once
 
 
 class FileBytes:
@@ -76,7 +76,7 @@ class FileBytes:
                 raise IndexError(f"byte {place} of {self._nbytes}")
             start, window = self._moved(place)
             return window[place - start]
-        start, end, _ = place.indices(self._nbytes)  # steps are not asked for
+        start, end, _ = place.indices(self._nbytes)  # steps are never requested
         begin, window = self._window
         if start < begin or end > begin + len(window):
             if start >> _PAGE_BITS != (end - 1) >> _PAGE_BITS:
@@ -190,7 +190,7 @@ class FileBytes:
 
 
 class _Recent:
-    """What was read last, of all files, kept in memory."""
+    """What was read last, of all files, retained."""
 
     def __init__(self) -> None:
         self.lock = fork_safety.lock()

@@ -35,7 +35,7 @@ def is_ort_format(buffer: Buffer) -> bool:
 
 
 def open_source(source: ModelSource, base_dir: str | os.PathLike[str] | None = None) -> Source:
-    """The bytes of a model file (read where they are asked for), a bytes-like object or a binary file object.
+    """The bytes of a model file (read where they are requested), a bytes-like object or a binary file object.
 
     Raises:
         NoSuchFile: the path does not exist or is a folder.

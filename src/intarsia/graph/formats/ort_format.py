@@ -70,7 +70,7 @@ class _Reader:
             model_version=model.integer(5, "q"), doc=model.text(6), graph_doc=model.text(8),
             properties={entry.text(0): entry.text(1) for entry in self._counted(model.tables(9))},
         )  # fmt: skip
-        graph.names_apart()
+        graph.make_names_unique()
         return graph
 
     def graph(self, table: FlatTable, depth: int) -> Graph:

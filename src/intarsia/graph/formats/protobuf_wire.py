@@ -2,7 +2,7 @@
 
 A message is a run of (tag, payload) pairs; a tag is `field number << 3 | wire type`. `fields` walks one message and
 leaves the meaning of the payloads to its caller, which compares whole tags, so that unknown fields (and known numbers
-with another wire type) are skipped as the specification asks: https://protobuf.dev/programming-guides/encoding/.
+with another wire type) are skipped as the specification requires: https://protobuf.dev/programming-guides/encoding/.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 MAX_DEPTH = 100  # nested messages; protobuf's own readers stop there too
 _PAYLOAD_LIMIT = 1 << 63
 _SMALL_PACKED = 48  # below this many bytes a Python loop is faster than NumPy
-_CUT = -1  # in the place of a tag
+_CUT = -1  # instead of a tag
 _LEAST_BLOCK_NBYTES, _MOST_BLOCK_NBYTES = 1 << 14, 1 << 18  # of a file, read at once
-_IN_BLOCK_NBYTES = 1 << 12  # longer fields stay in the file, of which only what is asked for is read
+_IN_BLOCK_NBYTES = 1 << 12  # longer fields stay in the file, of which only what is requested is read
 
 
 def place(buffer: Buffer, position: int) -> int:

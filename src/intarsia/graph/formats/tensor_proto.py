@@ -34,7 +34,7 @@ MAX_RANK = 32  # of any tensor (decision 0137)
 MAX_DENSIFIED_NBYTES = 1 << 31  # a sparse tensor is a few bytes in the file, whatever its dense size
 
 _logger = get_logger(__name__)
-_KEPT_NBYTES = 1 << 16  # what a constant reads of a file is kept up to this
+_MOST_NBYTES = 1 << 16  # what a constant reads of a file is retained up to this
 
 _BY_NUMBER = {int(dtype): dtype for dtype in DType}
 _BITS = {int(dtype): dtype.bits for dtype in DType if dtype not in (DType.UNDEFINED, DType.STRING)}
@@ -70,13 +70,13 @@ class StoredTensor:
 
     def constant(self, name: str | None = None) -> Constant:
         source = f"{self.source} at byte {self.start}"
-        name, kept = self.name if name is None else name, not self._is_read_again
-        return Constant(name, self.dtype, self.shape, self.array, source, kept)
+        name, retained = self.name if name is None else name, not self._is_read_again
+        return Constant(name, self.dtype, self.shape, self.array, source, retained)
 
     @property
     def _is_read_again(self) -> bool:
         """Whether the data is large, and as it is in a file: reading it takes less than keeping it."""
-        if not isinstance(self.buffer, FileBytes) or len(self.spans) != 1 or self.spans[0][1] - self.spans[0][0] < _KEPT_NBYTES:
+        if not isinstance(self.buffer, FileBytes) or len(self.spans) != 1 or self.spans[0][1] - self.spans[0][0] < _MOST_NBYTES:
             return False
         return self.field in (_FLOATS, _DOUBLES) or (self.field == _RAW and self.dtype.bits >= 8)
 

@@ -22,7 +22,7 @@ FIELDS = (
     # registers of bytes of slots; those from `scratch` on are of scratch memory; (word, slot) with offset (int64)
     "slots nslots scratch arena narena offsets "
     # layouts (int64: bytes in all rooms, bytes of the arena, address of room for each slot, of offsets), and those for branches
-    "layouts nlayouts apart napart room "
+    "layouts nlayouts disjoint ndisjoint room "
     # found: one of the statuses, bytes of the arena, of the largest scratch memory, words used; whether
     # branches go side by side, all steps are serial; how many take long; all work (a float)
     "status arena_nbytes workspace_nbytes used side_by_side alone slow work"
@@ -39,6 +39,6 @@ SETTLE_FIELDS = (
 ).split()
 # A block (int64): words used, tables included; whether branches go side by side, when which steps one thread runs is the same
 # for all sizes; the address of the offsets of the layout's slots; which steps one thread runs; registers; tables.
-USED, APART, PLACES, SERIAL = range(4)
+USED, DISJOINT, PLACES, SERIAL = range(4)
 KINDS = {"equal": 0, "broadcast": 1, "least": 2, "divisor": 3}
 BINDING, SETTLING = 0, 1  # what it does, by its second argument

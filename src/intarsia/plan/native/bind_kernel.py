@@ -14,7 +14,7 @@ from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.tape import OPERANDS, OPS, ROW
-from intarsia.plan.native.abi import APART, FAILED, FIELDS, KINDS, NO_LAYOUT, NO_ROOM, OK, PLACES, SERIAL, SETTLING, USED
+from intarsia.plan.native.abi import DISJOINT, FAILED, FIELDS, KINDS, NO_LAYOUT, NO_ROOM, OK, PLACES, SERIAL, SETTLING, USED
 from intarsia.plan.native.update_kernel import index as _index
 from intarsia.plan.native.update_kernel import write_settle
 
@@ -44,7 +44,7 @@ class _Binder:
         self.io = body.args[0]
         pointers = (
             "code registers words template block stores added sizes nbytes constraints serial serials works slowest jumps "
-            "windows slots arena offsets layouts apart"
+            "windows slots arena offsets layouts disjoint"
         ).split()
         self.v = {name: body.load_i64(self.io, i) for i, name in enumerate(FIELDS)}
         self.v |= {name: body.pointer(self.v[name]) for name in pointers}
@@ -171,10 +171,10 @@ class _Binder:
             largest.set(body.max(largest.get(), body.select(body.less(i, v["scratch"]), 0, nbytes)))
         self._set("workspace_nbytes", largest.get())
         most = body.add(b.ashr(body.mul(room.get(), 3), body.i(1)), v["room"])
-        apart = body.equal(self.fits.get(), 1)
-        layouts = b.select(apart, v["apart"], v["layouts"])
+        disjoint = body.equal(self.fits.get(), 1)
+        layouts = b.select(disjoint, v["disjoint"], v["layouts"])
         number, found = body.cell(0, "layout"), body.cell(-1, "found")
-        count = body.select(apart, v["napart"], v["nlayouts"])
+        count = body.select(disjoint, v["ndisjoint"], v["nlayouts"])
         with body.repeat_while(lambda: b.and_(body.less(number.get(), count), body.less(found.get(), 0))):
             layout = body.at(layouts, body.mul(number.get(), 32))
             enough = body.cell(0, "enough")
@@ -194,7 +194,7 @@ class _Binder:
             with whole:
                 self._place(body.load_pointer(layout, 3))
             with alone:
-                for place, value in ((USED, self.used.get()), (APART, self.fits.get()), (PLACES, body.load_i64(layout, 3))):
+                for place, value in ((USED, self.used.get()), (DISJOINT, self.fits.get()), (PLACES, body.load_i64(layout, 3))):
                     b.store(value, body.at(v["block"], 8 * place))
                 registers = body.at(v["block"], 8 * SERIAL, body.mul(v["nsteps"], 8))
                 body.copy(v["registers"], registers, body.mul(v["nregisters"], 8))

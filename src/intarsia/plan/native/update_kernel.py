@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from intarsia.codegen.builder.kernel_body import Body, Value
 from intarsia.codegen.llvm import ir_builder
-from intarsia.plan.native.abi import APART, PLACES, SERIAL, SETTLE_FIELDS, USED
+from intarsia.plan.native.abi import DISJOINT, PLACES, SERIAL, SETTLE_FIELDS, USED
 
 _POINTERS = "block before words table bases template restored groups grouped arena offsets added leased".split()
 _ROW_NBYTES, _SERIAL_NBYTES = 32, 16  # of the executor's table: bytes of a row, and where it says that one thread runs the step
@@ -57,7 +57,7 @@ class _Settling:
         tables = body.at(v["new"], body.mul(v["nregisters"], 8))
         extent = body.sub(body.load_i64(v["block"], USED), v["count"])
         body.copy(tables, body.at(v["words"], body.mul(v["count"], 8)), body.mul(extent, 8))
-        with body.when(body.equal(body.load_i64(v["block"], APART), 0)), body.loop(0, v["nsteps"]) as i:
+        with body.when(body.equal(body.load_i64(v["block"], DISJOINT), 0)), body.loop(0, v["nsteps"]) as i:
             self._say_serial(i)
         b.store(b.ptrtoint(v["block"], ir_builder.IntType(64)), body.at(body.args[0], 8 * SETTLE_FIELDS.index("before")))
         b.ret_void()

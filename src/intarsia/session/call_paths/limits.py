@@ -93,7 +93,7 @@ def _of_results(engine: LocalEngine, call: ModelCall, go_on: GoOn) -> list[Any]:
 
 
 def _of_memory(engine: LocalEngine, call: ModelCall, go_on: GoOn) -> list[Any]:
-    """Memory, which is counted. Where a run does not have enough, idle memory of intermediate tensors is given back, and it
+    """Memory, which is counted. Where a run does not have enough, idle memory of intermediate tensors is freed, and it
     begins once more."""
     account = engine.arena().account
     if account is None or _is_counted(engine):

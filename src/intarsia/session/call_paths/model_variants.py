@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from intarsia.model import load_and_optimize
-from intarsia.model.shape_specialization import pinned, with_any_elements, with_branches_apart, with_windows_apart
-from intarsia.plan.size_constraints import BranchApart, ElementsApart, SizesApart
+from intarsia.model.shape_specialization import pinned, with_any_elements, with_separate_branches, with_windows_on_host
+from intarsia.plan.size_constraints import BranchNeedsVariant, ElementsNeedVariant, SizesNeedVariant
 from intarsia.values.feeds import FeedReader, SizesDiffer
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from intarsia.model.runnable import Runnable
     from intarsia.session.local_engine import LocalEngine
 
-_BRANCHES_APART = ("", "branches apart")
-_WINDOWS_APART = ("", "windows apart")
-_ELEMENTS_APART = ("", "elements apart")
+_SEPARATE_BRANCHES = ("", "separate branches")
+_WINDOWS_ON_HOST = ("", "windows on host")
+_ANY_ELEMENTS = ("", "any elements")
 _OWN_SIZES = ("", "own sizes")  # the key of a variant; others are names of initializers
 
 
@@ -67,12 +67,12 @@ def variant(engine: LocalEngine, key: tuple[str, ...], opened: Callable[[], Grap
 
 
 def other_variant(
-    engine: LocalEngine, model: Runnable, inputs: Sequence[Any], error: BranchApart | SizesApart
+    engine: LocalEngine, model: Runnable, inputs: Sequence[Any], error: BranchNeedsVariant | SizesNeedVariant
 ) -> CompiledModel | None:  # fmt: skip
     """The variant that runs what `model`, one of the engine's, could not; None where it is that already."""
-    if isinstance(error, BranchApart):
-        return _branches_apart(engine, model)
-    return _sizes_apart(engine, model, inputs, error)
+    if isinstance(error, BranchNeedsVariant):
+        return _with_separate_branches(engine, model)
+    return _by_sizes(engine, model, inputs, error)
 
 
 def with_own_sizes(engine: LocalEngine, why: str) -> tuple[CompiledModel, FeedReader]:
@@ -85,14 +85,14 @@ def with_own_sizes(engine: LocalEngine, why: str) -> tuple[CompiledModel, FeedRe
     return variant(engine, _OWN_SIZES, opened)
 
 
-def _sizes_apart(engine: LocalEngine, model: Runnable, inputs: Sequence[Any], error: SizesApart) -> CompiledModel | None:
+def _by_sizes(engine: LocalEngine, model: Runnable, inputs: Sequence[Any], error: SizesNeedVariant) -> CompiledModel | None:
     """With elements of sequences of any shape; with the sizes of inputs as numbers; and where the sizes are others, with pools
     in Python."""
-    elements = isinstance(error, ElementsApart)
+    elements = isinstance(error, ElementsNeedVariant)
     numbers = pinned(engine.graph(), inputs) if model is engine.model and not elements else None
     if numbers is not None:
         return variant(engine, ("pinned", *(str(getattr(x, "shape", "")) for x in inputs)), lambda: numbers)[0]
-    key, change = (_ELEMENTS_APART, with_any_elements) if elements else (_WINDOWS_APART, with_windows_apart)
+    key, change = (_ANY_ELEMENTS, with_any_elements) if elements else (_WINDOWS_ON_HOST, with_windows_on_host)
     known = engine.variants.get(key)
     if known is not None:
         return None if known[0] is model else known[0]
@@ -100,12 +100,12 @@ def _sizes_apart(engine: LocalEngine, model: Runnable, inputs: Sequence[Any], er
     return None if graph is None else variant(engine, key, lambda: graph)[0]
 
 
-def _branches_apart(engine: LocalEngine, model: Runnable) -> CompiledModel | None:
+def _with_separate_branches(engine: LocalEngine, model: Runnable) -> CompiledModel | None:
     """With branches that are programs of their own."""
     key = next((key for key, (known, _) in list(engine.variants.items()) if known is model), ())
-    if key[-1:] == _BRANCHES_APART[-1:]:
+    if key[-1:] == _SEPARATE_BRANCHES[-1:]:
         return None
     if model is engine.model or model.partition is None:
-        return variant(engine, _BRANCHES_APART, lambda: with_branches_apart(engine.graph()))[0]
+        return variant(engine, _SEPARATE_BRANCHES, lambda: with_separate_branches(engine.graph()))[0]
     graph = model.partition.graph
-    return variant(engine, (*key, *_BRANCHES_APART), lambda: with_branches_apart(graph))[0]
+    return variant(engine, (*key, *_SEPARATE_BRANCHES), lambda: with_separate_branches(graph))[0]

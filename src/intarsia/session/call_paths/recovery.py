@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import EPFail, IntarsiaError, NodeFailed, crashed, is_of_a_signal_handler
-from intarsia.plan.size_constraints import BranchApart, SizesApart
+from intarsia.plan.size_constraints import BranchNeedsVariant, SizesNeedVariant
 from intarsia.providers.fallback import report
 from intarsia.providers.registry import CPU
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def other_model(engine: LocalEngine, model: Runnable, inputs: list[Any], error: Exception) -> Runnable:
     """As `LocalEngine.other_model`."""
-    if isinstance(error, BranchApart | SizesApart):
+    if isinstance(error, BranchNeedsVariant | SizesNeedVariant):
         from intarsia.session.call_paths.model_variants import other_variant
 
         found = other_variant(engine, model, inputs, error)

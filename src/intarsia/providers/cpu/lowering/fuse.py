@@ -21,7 +21,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference, resolve_version
 from intarsia.ops.framework.registry import Registry
 from intarsia.ops.internal.integers import DOMAIN as INTEGERS
-from intarsia.plan.size_constraints import WINDOWS_APART
+from intarsia.plan.size_constraints import WINDOWS_ON_HOST
 from intarsia.primitives.divisors import divides, with_known_divisors
 from intarsia.primitives.lang import BINARY, UNARY, Tensor, walk
 from intarsia.primitives.substitute import as_scalar, inputs_of, substitute
@@ -144,7 +144,7 @@ class _Grouper:
         record = resolve_version(self.graph, node, self.registry)
         if record is not None and record.host:
             return self._templated(node) or Group({}, [node], host=record.reason)
-        if WINDOWS_APART in node.attributes:
+        if WINDOWS_ON_HOST in node.attributes:
             return Group({}, [node], host="its window may be larger than a map whose size only a run computes")
         if key in self.inference.unknown or key not in self.inference.traces:
             drawn = self._templated(node) if node.op_type == "Dropout" else None

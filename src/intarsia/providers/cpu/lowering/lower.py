@@ -138,7 +138,7 @@ class _Workspace:
         return label
 
     def plain(self, name: str) -> bool:
-        """Whether `name` is a constant; it is then kept for kernels to read as it is."""
+        """Whether `name` is a constant; it is then stored for kernels to read as it is."""
         if name in self.used:
             return True
         constant = self.known.get(name)
@@ -148,7 +148,7 @@ class _Workspace:
         if array.ctypes.data % array.dtype.itemsize and array.nbytes < 1 << 20:
             array = array.copy()  # large unaligned tables stay in the caller's bytes: x86 and 64-bit Arm read them as they are
         array = np.ascontiguousarray(array).reshape(array.shape)  # which makes a vector of a scalar
-        self.used[name] = array if constant.kept else set_aside(array)
+        self.used[name] = array if constant.retained else set_aside(array)
         return True
 
 

@@ -10,7 +10,7 @@ from intarsia.graph.dims import Expr, is_nonnegative, product
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.nn.sliding_windows import CLIPPED, may_be_clipped
-from intarsia.plan.size_constraints import WINDOWS_APART, Constraint
+from intarsia.plan.size_constraints import WINDOWS_ON_HOST, Constraint
 
 
 def sizes_asked(inference: Inference) -> Iterator[Constraint]:
@@ -22,7 +22,7 @@ def unlike(*several: Iterable[Constraint]) -> Iterator[Constraint]:
     """Constraints without those that ask what one before them does."""
     seen: set[tuple[object, ...]] = set()
     for found in chain(*several):
-        key = (found.kind, found.left, found.right, found.apart)
+        key = (found.kind, found.left, found.right, found.variant)
         if key not in seen:
             seen.add(key)
             yield found
@@ -52,14 +52,14 @@ def _windows(inference: Inference) -> Iterator[Constraint]:
     for node in inference.graph.nodes:
         given: Any = node.attributes
         kind = inference.types.get(node.inputs[0]) if node.op_type in CLIPPED else None
-        if not isinstance(kind, TensorType) or kind.shape is None or WINDOWS_APART in given:
+        if not isinstance(kind, TensorType) or kind.shape is None or WINDOWS_ON_HOST in given:
             continue
         inner = node.domain == "intarsia.channels_last" or node.op_type.startswith("Nhwc") or given.get("channels_last", 0)
         extents = kind.shape[1:-1] if inner else kind.shape[2:]
         kernel, strides, pads, dilations = (given.get(n) for n in ("kernel_shape", "strides", "pads", "dilations"))
         mode, ceil = given.get("auto_pad") or "NOTSET", given.get("ceil_mode", 0)
         for have, span in may_be_clipped(extents, kernel, strides, pads, dilations, mode, ceil):
-            yield Constraint("least", have, span, place_of(node), apart=True)
+            yield Constraint("least", have, span, place_of(node), variant=True)
 
 
 def place_of(node: Node) -> str:

@@ -28,7 +28,7 @@ from intarsia.graph.model import Graph, Node, TensorType, Value, ValueType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.control import trip_type
 from intarsia.plan.segment import Buffer, Segment
-from intarsia.plan.size_constraints import BRANCHES_APART, Constraint
+from intarsia.plan.size_constraints import SEPARATE_BRANCHES, Constraint
 from intarsia.plan.step import (
     ALWAYS,
     COUNTED_IF,
@@ -89,7 +89,7 @@ class Spliced:
 
 def spliced(node: Node, around: Surroundings) -> Spliced | None:
     """The node's steps, or None where it needs Python."""
-    if node.domain or node.op_type not in CONTROL or node.attributes.get(BRANCHES_APART):
+    if node.domain or node.op_type not in CONTROL or node.attributes.get(SEPARATE_BRANCHES):
         return None
     try:
         splicer = _Splicer(node, around)
@@ -350,7 +350,7 @@ class _Splicer:
         """Raises where the body is not native throughout, where its sizes are not known before the run, or where it divides
         by sizes that may be 0: these need not be looked at where the body does not run."""
         asked = [*executable.constraints, *(c for segment in executable.segments() for c in segment.constraints)]
-        if any(c.kind == "divisor" or c.apart for c in asked):
+        if any(c.kind == "divisor" or c.variant for c in asked):
             raise _NeedsPython
         if len(executable.units) > 1 or not all(isinstance(u, Segment) for u in executable.units) or executable.sizes:
             raise _NeedsPython

@@ -15,7 +15,7 @@ from intarsia.errors import NodeFailed
 from intarsia.graph.dims import Expr, Shape, evaluate, format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.plan.segment import Segment
-from intarsia.plan.size_constraints import ElementsApart
+from intarsia.plan.size_constraints import ElementsNeedVariant
 from intarsia.providers.cpu.executable import Executable
 
 
@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
         """The array that the segment may read.
 
         Raises:
-            NodeFailed: the value is another one (ElementsApart: of another shape).
+            NodeFailed: the value is another one (ElementsNeedVariant: of another shape).
         """
         if not isinstance(value, np.ndarray) or value.dtype != self.dtype or value.ndim != len(self.dims):
             raise self._failed(value, format_shape(self.dims))
@@ -46,7 +46,7 @@ class Wanted(NamedTuple):
 
     def _failed(self, value: Any, shape: str) -> NodeFailed:
         given = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
-        kind = ElementsApart if isinstance(value, np.ndarray) and value.dtype == self.dtype else NodeFailed
+        kind = ElementsNeedVariant if isinstance(value, np.ndarray) and value.dtype == self.dtype else NodeFailed
         return kind(
             f"{self.node}: its output {self.name!r} is {given}; expected {DType.of(self.dtype).onnx_name} of shape {shape}, as "
             "the types of its inputs say and what follows was compiled for: declare these, or their sizes, as they are"

@@ -125,14 +125,14 @@ class TestResults:
             pytest.skip("results are new memory each time here")
         memory.clear()
         results = session.run(None, feed_of(LARGE + 30))
-        assert memory.kept_nbytes == 0
+        assert memory.retained_nbytes == 0
         assert type(results[0]) is np.ndarray
         assert results[0].flags.carray
         assert results[0].flags.writeable
         assert results[0].base is not None
         nbytes = results[0].nbytes + results[2].nbytes
         del results
-        assert memory.kept_nbytes == nbytes
+        assert memory.retained_nbytes == nbytes
 
     def test_of_other_names_and_orders(self, session: ort.InferenceSession) -> None:
         feed = feed_of(LARGE + 40)

@@ -171,4 +171,4 @@ def may_be(
 ) -> bool:
     """Whether a run that reads `inputs` may write into the targets' memory."""
     places = Targets(targets, bound.segment.onto)
-    return places.apart and all(map(places.allow, program.read, inputs))
+    return places.disjoint and all(map(places.allow, program.read, inputs))
