@@ -20,8 +20,8 @@ _EMITTED = {
 # Versions that changed what a node means without changing its signature.
 _CHANGED_MEANING = {
     "Softmax": (13,), "LogSoftmax": (13,), "Hardmax": (13,), "GroupNormalization": (21,), "Resize": (11,), "Scan": (9,),
+    "PRelu": (7,),
 }  # fmt: skip
-
 
 def emitted_version(op_type: str) -> int:
     """The since-version of `op_type` that rules write.
