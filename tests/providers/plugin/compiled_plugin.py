@@ -21,6 +21,9 @@ NAME, CPU = "FaultyExecutionProvider", "CPUExecutionProvider"
 VERSION = 23
 """Of the interface that it is written for: the oldest that compiles whole subgraphs."""
 SOURCE = Path(__file__).with_name("faulty_plugin.c")
+KERNELS_SOURCE, KERNELS_VERSION = Path(__file__).with_name("kernel_plugin.c"), 24
+"""The plugin of kernels, for the oldest version that has them."""
+KERNELS = "KernelExecutionProvider"
 
 
 def compiler() -> str | None:
@@ -28,7 +31,9 @@ def compiler() -> str | None:
     return None if sys.platform == "win32" else next(filter(None, map(shutil.which, ("clang-19", "clang", "gcc", "cc"))), None)
 
 
-def compiled(folder: Path, *flags: str, version: int = VERSION, file: str = "libonnxruntime_providers_faulty.so") -> Path:
+def compiled(
+    folder: Path, *flags: str, version: int = VERSION, file: str = "libonnxruntime_providers_faulty.so", source: Path = SOURCE
+) -> Path:
     """The library, for a version of the interface. The test is skipped where no C compiler is there."""
     found = compiler()
     if found is None:
@@ -38,7 +43,7 @@ def compiled(folder: Path, *flags: str, version: int = VERSION, file: str = "lib
         lines += [f"#define {table}_{entry.name} {i}" for i, entry in enumerate(entries)]
     (folder / "entries.h").write_text("\n".join(lines) + "\n")
     command = [found, "-O1", "-Wall", "-Werror", "-Wno-unused-parameter", "-shared", "-fPIC", f"-I{folder}", *flags]
-    subprocess.run([*command, "-o", folder / file, SOURCE, "-lm", "-lpthread"], check=True)
+    subprocess.run([*command, "-o", folder / file, source, "-lm", "-lpthread"], check=True)
     return folder / file
 
 
@@ -90,3 +95,36 @@ class FaultyPlugin:
             yield
         finally:
             ort.unregister_execution_provider_library(name)
+
+
+class KernelPlugin:
+    """The library of kernel_plugin.c at a path: what it has made and done, and what it is ordered to do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._library: Any = ctypes.CDLL(str(path))
+
+    def counts(self) -> dict[str, int]:
+        """Kernels and helpers that it has made and not been given back; calls of its functions so far."""
+        counts = (ctypes.c_long * 7)()
+        self._library.count_kernels(counts)
+        return dict(zip(("alive", "helpers", "joined", "transposed", "packed", "shared", "calls"), counts, strict=True))
+
+    @contextmanager
+    def failing(self, fault: str) -> Iterator[None]:
+        """Let it fail in a function, by name."""
+        self._library.order_fault(fault.encode())
+        try:
+            yield
+        finally:
+            self._library.order_fault(b"")
+
+    @contextmanager
+    def registered(self, layout: str = "NCHW") -> Iterator[None]:
+        """Registered with Intarsia; `layout`: what it says that it prefers."""
+        self._library.order_layout(layout.encode())
+        ort.register_execution_provider_library("kernels", self.path)
+        try:
+            yield
+        finally:
+            ort.unregister_execution_provider_library("kernels")

@@ -26,9 +26,15 @@ pytestmark = pytest.mark.skipif(
     not software_vulkan(), reason="needs VK_DRIVER_FILES with SwiftShader's driver (Debian: chromium-common)"
 )
 WEBGPU, CPU = "WebGpuExecutionProvider", "CPUExecutionProvider"
-SAMPLE = 16
-TAKEN = 900  # of ONNX's 2,022 cases, at least: some node of each runs there
-ROUNDED = {"test_mish_expanded"}  # 9 of 10,000 numbers near 0 differ by less than 1e-6
+SAMPLE = 6
+WITHIN, WHOLE, IN_PART = 1015, 955, 1075
+"""Of ONNX's 2,022 cases, at least: those that its registry has kernels for all nodes of; that it runs whole; in part."""
+DIFFERENT = {
+    "test_mish_expanded": "9 of 10,000 numbers near 0 differ by less than 1e-6",
+    "test_operator_pow": "a fractional power of a negative number is a number, and not NaN",
+    "test_reduce_log_sum_empty_set_expanded": "the logarithm of 0 is -88, and not -inf",
+}
+"""What its shaders, on SwiftShader, leave out of float32's arithmetic."""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +84,7 @@ def test_refusals_say_what_kernels_there_are() -> None:
         warnings.simplefilter("ignore", ort.ProviderWarning)
         made = ort.InferenceSession(model, providers=[webgpu_provider(), CPU])
     reason = made.explain().nodes[0].refusals[WEBGPU].reason
-    assert "has kernels of Relu are for" in reason
+    assert "has kernels of Relu for" in reason
     assert "not double[2]" in reason
 
 
@@ -99,7 +105,19 @@ def parameters() -> list[object]:
     return [pytest.param(name, marks=[] if here else [pytest.mark.conformance], id=name) for name, here in sampled.items()]
 
 
-_taken: Counter[bool] = Counter()
+_found: Counter[str] = Counter()
+
+
+def coverage(session: ort.InferenceSession) -> str:
+    """How much of a case runs there: "whole", "within" (all of it has a kernel, and other reasons kept some away), "outside".
+
+    Integer arithmetic on shapes stays on the host by the session's own rule.
+    """
+    rows = [row for row in session.explain().nodes if row.provider not in ("folded", WEBGPU)]
+    codes = {row.refusals[WEBGPU].code for row in rows if WEBGPU in row.refusals} - {"shape"}
+    if codes & {"no-kernel", "type"}:
+        return "outside"
+    return "within" if codes else "whole"
 
 
 @pytest.mark.parametrize("name", parameters())
@@ -110,14 +128,17 @@ def test_case(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ort.ProviderWarning)
         session, wrong = run_case(cases()[name], [webgpu_provider(), CPU], options)
-    _taken[WEBGPU in session.explain().counts] += 1
-    assert not wrong or name in ROUNDED
+    _found[coverage(session)] += 1
+    _found["in part"] += WEBGPU in session.explain().counts
+    assert bool(wrong) == (name in DIFFERENT), wrong
     for node in session.explain().nodes:
         assert node.provider != CPU or node.refusals[WEBGPU].reason
 
 
 def test_how_many_cases_it_takes() -> None:
-    """After all of them: about half of the cases have a node that it has a kernel for."""
-    if sum(_taken.values()) < len(cases()):
+    """After all of them: what it has kernels for is the most that it can take, and nine tenths of that run there whole."""
+    if sum(_found[where] for where in ("whole", "within", "outside")) < len(cases()):
         pytest.skip("needs all cases (-m '') in one run")
-    assert _taken[True] >= TAKEN
+    assert _found["whole"] + _found["within"] >= WITHIN
+    assert _found["whole"] >= WHOLE
+    assert _found["in part"] >= IN_PART

@@ -110,6 +110,9 @@ def ask(asked: Asked, graph: Graph, nodes: Sequence[int] | None) -> Answer:
 def _ask_once(asked: Asked, graph: Graph, nodes: Sequence[int] | None) -> Answer:
     view = GraphView(graph, nodes)
     info = SupportInfo(view, asked.look_up)
+    if asked.look_up is not None:  # before the plugin sees them: that may give nodes the versions of its kernels
+        for node in view.nodes:
+            asked.look_up(node)
     with asked.logger.heard() as records:
         asked.ep.call("GetCapability", view.handle, info.handle)
     return Answer(tuple(info.claims), tuple(r for r in records if r.severity >= INFO or _telling(r.message)))

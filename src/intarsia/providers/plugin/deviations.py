@@ -115,6 +115,15 @@ def _conv(node: Node, graph: Graph) -> str:
     return "groups of three-dimensional convolutions fail in a run" if three else ""
 
 
+def _conv_transpose(node: Node, graph: Graph) -> str:
+    kind = graph.type_of(node.inputs[0])
+    return "three-dimensional ones fail in a run" if isinstance(kind, TensorType) and (kind.rank or 0) > 4 else ""
+
+
+def _max_pool(node: Node, graph: Graph) -> str:
+    return "it has no output of indices, and fails in a run" if len(node.outputs) > 1 and node.outputs[1] else ""
+
+
 def _extremum_of_nothing(node: Node, graph: Graph) -> str:
     kind = graph.type_of(node.inputs[0])
     empty = isinstance(kind, TensorType) and 0 in (kind.shape or ())
@@ -132,8 +141,10 @@ def _resize(node: Node, graph: Graph) -> str:
 _WRONG_OF_WEBGPU: Mapping[str, Callable[[Node, Graph], str]] = {
     "BatchNormalization": _batch_normalization,
     "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
     "DFT": lambda node, graph: "its error is a thousand times float32's rounding",
     "InstanceNormalization": lambda node, graph: "sessions share a shader that has the first one's epsilon",
+    "MaxPool": _max_pool,
     "Resize": _resize,
     **dict.fromkeys(_REDUCTIONS, _extremum_of_nothing),
 }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from intarsia.providers.plugin import capability, kernel_context, kernel_info, kernel_registry, streams
+from intarsia.providers.plugin import capability, control_flow, kernel_context, kernel_info, kernel_registry, streams
 from intarsia.providers.plugin.interface import allocators, general_entries, graph_entries, session_state, tensors
 
 MODULES = (
-    allocators, capability, general_entries, graph_entries, kernel_context, kernel_info, kernel_registry, session_state,
-    streams, tensors,
+    allocators, capability, control_flow, general_entries, graph_entries, kernel_context, kernel_info, kernel_registry,
+    session_state, streams, tensors,
 )  # fmt: skip
 
 

@@ -7,8 +7,9 @@ made ready (`native_entries`). An output of other sizes is made by Python, in th
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from intarsia.ep.program import RunContext
 from intarsia.errors import EPFail, InvalidArgument
 from intarsia.providers.plugin.interface.allocators import host_allocator
 from intarsia.providers.plugin.interface.handles import HostObject, checked, find, numbers, put
@@ -30,6 +31,10 @@ class KernelContext(HostObject):
         input_count, output_count: how many there are.
         new_output: makes an output that was not made ready, or has other sizes.
         logger: the provider's.
+
+    Attributes:
+        captured: what bodies of the node read of the graph around it.
+        run: whose call it is; None outside of a run.
     """
 
     def __init__(self, input_count: int, output_count: int, new_output: NewOutput, logger: Logger) -> None:
@@ -37,6 +42,8 @@ class KernelContext(HostObject):
         self.inputs: list[OrtValue | None] = [None] * input_count
         self.outputs: list[OrtValue | None] = [None] * output_count
         self.stream: SyncStream | None = None
+        self.captured: Mapping[str, OrtValue] = {}
+        self.run: RunContext | None = None
         self._inputs = (ctypes.c_void_p * max(1, input_count))()
         self._outputs = (ctypes.c_void_p * max(1, output_count))()
         self._preallocated = (ctypes.c_void_p * max(1, output_count))()

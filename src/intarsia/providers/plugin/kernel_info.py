@@ -119,7 +119,7 @@ def _get_operator_domain(handle: int, out: int | None, size: int) -> None:
 
 @entry("OrtApi", "KernelInfo_GetOperatorSinceVersion")
 def _get_since(handle: int, out: int) -> None:
-    put(out, find(handle, KernelInfo).view.node.version, ctypes.c_int32)
+    put(out, find(handle, KernelInfo).view.shown.version, ctypes.c_int32)
 
 
 @entry("OrtApi", "KernelInfo_GetLogger")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from intarsia.providers.plugin.interface.status import raise_for
 from intarsia.providers.plugin.interface.tensors import OrtValue, new_tensor, packed_tensor
 from intarsia.providers.plugin.kernel_context import KernelContext
 from intarsia.providers.plugin.kernel_info import KernelInfo
-from intarsia.providers.plugin.kernel_registry import KernelEntry, KernelRegistry
+from intarsia.providers.plugin.kernel_registry import KernelEntry, KernelRegistry, NoKernel
 from intarsia.providers.plugin.memory import PluginMemory
 from intarsia.providers.plugin.owned import Released
 from intarsia.providers.plugin.plugin_ep import PluginEp
@@ -68,6 +68,7 @@ class _Step:
         self.host_inputs = [memory is None or definition.input_on_host(i) for i in range(len(self.inputs))]
         self.host_outputs = [memory is None or definition.output_on_host(i) for i in range(len(self.outputs))]
         self.types = [_dtype(value.kind) if value is not None else DType.UNDEFINED for value in view.outputs]
+        self.captured = [value.name for value in view.implicit_inputs]
         self.last_use: list[str] = []
 
 
@@ -101,7 +102,7 @@ class KernelProgram(Program):
 
     def _step(self, view: NodeView, registry: KernelRegistry) -> _Step:
         found = registry.find(view)
-        if isinstance(found, str):
+        if isinstance(found, NoKernel):
             raise EPFail(f"{self._ep.name} took node {view.node.name or view.node.outputs[0]!r}, and has {found}")
         constants = {}
         for i, name in enumerate(view.node.inputs):
@@ -120,7 +121,7 @@ class KernelProgram(Program):
     def _note_last_uses(self) -> None:
         last: dict[str, int] = {}
         for i, step in enumerate(self._steps):
-            last.update(dict.fromkeys((*step.inputs, *step.outputs), i))
+            last.update(dict.fromkeys((*step.inputs, *step.captured, *step.outputs), i))
         for name, i in last.items():
             if name and name not in self.outputs and name not in self._graph.constants:
                 self._steps[i].last_use.append(name)
@@ -136,13 +137,24 @@ class KernelProgram(Program):
         for name, value in zip(self.inputs, inputs, strict=True):
             values.give(name, value)
         with self._ep.run(run):
-            for step in self._steps:
-                if run is not None:
-                    run.check()
-                self._compute(step, values)
+            self._compute_all(values, run)
             return [self._result(values, name) for name in self.outputs]
 
-    def _compute(self, step: _Step, values: _Values) -> None:
+    def run_values(self, given: Mapping[str, OrtValue], run: RunContext | None) -> list[OrtValue]:
+        """The outputs for inputs by name, within a run of another program: this is a body of one of its nodes."""
+        values = _Values(self._constants, self._memory)
+        for name, value in given.items():
+            values.put(name, value)
+        self._compute_all(values, run)
+        return [values.anywhere(name) for name in self.outputs]
+
+    def _compute_all(self, values: _Values, run: RunContext | None) -> None:
+        for step in self._steps:
+            if run is not None:
+                run.check()
+            self._compute(step, values, run)
+
+    def _compute(self, step: _Step, values: _Values, run: RunContext | None) -> None:
         def new_output(index: int, shape: Sequence[int]) -> OrtValue | None:
             if not step.outputs[index]:
                 return None
@@ -151,7 +163,9 @@ class KernelProgram(Program):
             return self._memory.new_tensor(step.types[index], shape)
 
         context = KernelContext(len(step.inputs), len(step.outputs), new_output, self._ep.logger)
-        context.stream = self._ep.stream
+        context.stream, context.run = self._ep.stream, run
+        if step.captured:
+            context.captured = {name: values.anywhere(name) for name in step.captured}
         for i, name in enumerate(step.inputs):
             if name:
                 context.set_input(i, values.at(name, on_host=step.host_inputs[i]))
@@ -196,7 +210,7 @@ def adds_float16(ep: PluginEp, registry: KernelRegistry, memory: PluginMemory | 
     for version in (14, 13, 7):
         node = Node("Add", ["a", "b"], ["c"], name="add", version=version)
         graph = Graph("float16", values[:2], values[2:], [node], opset_imports={"": version})
-        if not isinstance(registry.find(GraphView(graph).nodes[0]), str):
+        if isinstance(registry.find(GraphView(graph).nodes[0]), KernelEntry):
             return _sum_of_ones(ep, registry, graph, memory) == 2
     return False
 
@@ -277,6 +291,11 @@ class _Values:
             self._memory.copy(other, found)
             self._values[name, on_host] = found
         return found
+
+    def anywhere(self, name: str) -> OrtValue:
+        """A value in the memory of the device if it is there, else in the host's."""
+        found = self._values.get((name, False)) or self._values.get((name, True))
+        return found if found is not None else self.at(name, on_host=self._memory is None)
 
     def own(self, name: str) -> OrtValue:
         """A value on the device that is no input and no constant: copied where it is one."""

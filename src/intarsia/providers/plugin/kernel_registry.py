@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from intarsia.graph.dtypes import DType
-from intarsia.graph.model import TensorType, ValueType
+from intarsia.graph.model import Node, TensorType, ValueType
+from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.schemas import OperatorSchema, Parameter, schema_of
+from intarsia.passes.node_forms import as_version
 from intarsia.providers.plugin.capability import SupportInfo
 from intarsia.providers.plugin.interface.element_types import element_type
 from intarsia.providers.plugin.interface.graph_view import NodeView
@@ -72,17 +74,56 @@ class KernelDef(HostObject):
         """Whether the kernel writes an output to the host's memory."""
         return self.output_memory.get(index, DEFAULT_MEMORY) < 0
 
-    def why_not(self, view: NodeView) -> str:
-        """Why it is not for a node of its operator; "" where it is."""
-        node = view.node
-        if not (node.version == self.since or (self.until != _OPEN_END and self.since <= node.version <= self.until)):
-            return f"versions {self.since} to {self.until}" if self.until != _OPEN_END else f"version {self.since}"
-        schema = schema_of("" if view.domain == CHANNELS_LAST else view.domain, node.op_type, node.version)
+    def form_of(self, view: NodeView) -> Node | None:
+        """A node of its operator as it may be given to it: in a version that it is for. None where there is no such form."""
+        form = as_version(view.node, self._nearest(view))
+        wants_picture = form is not None and form.op_type == "GridSample" and form.version < 20
+        return None if wants_picture and not _is_picture(view) else form
+
+    def _nearest(self, view: NodeView) -> int:
+        """The version that it is for which is the next one to a node's."""
+        version = view.node.version
+        if version <= self.since or self.until == _OPEN_END:
+            return self.since
+        if version <= self.until:
+            return version
+        return _last_version(_schema_domain(view), view.node.op_type, self.until) or self.since
+
+    def why_not(self, view: NodeView, version: int) -> str:
+        """Why it is not for the types of a node of its operator, read as of this version; "" where it is."""
+        schema = schema_of(_schema_domain(view), view.node.op_type, version)
         for name, allowed in self.types.items():
             for kind in _types_of(name, view, schema):
                 if not isinstance(kind, TensorType) or kind.dtype not in allowed:
                     return f"{name} of {', '.join(sorted(d.onnx_name for d in allowed)) or 'nothing'}, not {kind}"
         return ""
+
+    def why_not_version(self, view: NodeView) -> str:
+        """What it is for, where that is another version than a node's; "" where it is for the version or not for the types."""
+        if self.form_of(view) is not None or self.why_not(view, self._nearest(view)):
+            return ""
+        return f"versions {self.since} to {self.until}" if self.until != _OPEN_END else f"version {self.since}"
+
+
+def _is_picture(view: NodeView) -> bool:
+    """Whether a node's first input has four axes, as GridSample wants it before version 20."""
+    kind = view.inputs[0].kind if view.inputs and view.inputs[0] is not None else None
+    return isinstance(kind, TensorType) and kind.rank == 4
+
+
+def _schema_domain(view: NodeView) -> str:
+    return "" if view.domain == CHANNELS_LAST else view.domain
+
+
+@functools.cache
+def _last_version(domain: str, op_type: str, until: int) -> int | None:
+    """The newest version of an operator up to a number."""
+    import onnx.defs
+
+    try:
+        return int(onnx.defs.get_schema(op_type, until, domain).since_version)
+    except onnx.defs.SchemaError:
+        return None
 
 
 def _types_of(name: str, view: NodeView, schema: OperatorSchema | None) -> Iterator[ValueType | None]:
@@ -111,6 +152,21 @@ class KernelEntry:
         self.create: Any = prototype(create)
 
 
+@dataclass(frozen=True)
+class NoKernel:
+    """Why a plugin has no kernel for a node.
+
+    Attributes:
+        code: "version" where it has one for these types in another version of the operator, else "no-kernel".
+    """
+
+    reason: str
+    code: str = "no-kernel"
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 class KernelRegistry(HostObject):
     """OrtKernelRegistry."""
 
@@ -123,19 +179,24 @@ class KernelRegistry(HostObject):
         key = (definition.domain, definition.op_type)
         self.entries.setdefault(key, []).append(KernelEntry(definition, create, state))
 
-    def find(self, view: NodeView) -> KernelEntry | str:
-        """The kernel for a node, or why there is none."""
+    def find(self, view: NodeView) -> KernelEntry | NoKernel:
+        """The kernel for a node, or why there is none. The view shows it in the kernel's version from now on."""
         name = f"{view.domain}::{view.node.op_type}" if view.domain else view.node.op_type
         found = self.entries.get((view.domain, view.node.op_type))
         if not found:
-            return f"no kernel for {name}"
+            return NoKernel(f"no kernel for {name}")
+        forms = [(form, one) for one in found if (form := one.definition.form_of(view)) is not None]
         reasons = []
-        for one in found:
-            why = one.definition.why_not(view)
+        for form, one in sorted(forms, key=lambda pair: abs(pair[0].version - view.node.version)):
+            why = one.definition.why_not(view, form.version)
             if not why:
+                view.show(form)
                 return one
             reasons.append(why)
-        return f"kernels of {name} are for {'; '.join(dict.fromkeys(reasons))}; this node is of version {view.node.version}"
+        versions = [why for one in found if (why := one.definition.why_not_version(view))]
+        words = "; ".join(dict.fromkeys(reasons or versions)) or "other types, in other versions"
+        fault = "version" if versions and not reasons else "no-kernel"
+        return NoKernel(f"kernels of {name} for {words}; this node is of version {view.node.version}", fault)
 
 
 def _text(value: bytes | None) -> str:

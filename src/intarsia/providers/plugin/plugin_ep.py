@@ -145,7 +145,7 @@ class PluginEp:
             return
         self.alive = False
         try:
-            for made in reversed(self._owned):  # the garbage collector ends programs and providers in any order
+            for made in list(reversed(self._owned)):  # the garbage collector ends programs and providers in any order
                 made.release()
         finally:
             self.factory.members.call("ReleaseEp", self.members.address)

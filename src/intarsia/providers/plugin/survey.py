@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.providers.plugin.bodies import body_graph
 from intarsia.providers.plugin.capability import Answer, Asked, Claim, ask
 from intarsia.providers.plugin.deviations import Refusal, known_deviations
 from intarsia.providers.plugin.interface.graph_view import GraphView, NodeView
-from intarsia.providers.plugin.kernel_registry import KernelEntry
+from intarsia.providers.plugin.kernel_registry import KernelEntry, NoKernel
 from intarsia.providers.plugin.plugin_ep import PluginEp
 
 
@@ -23,7 +24,8 @@ class Survey:
     """
 
     def __init__(self, graph: Graph, ep: PluginEp, *, allow_deviations: bool, float16: Callable[[], bool]) -> None:
-        self._float16 = float16
+        self._float16, self._allow_deviations = float16, allow_deviations
+        self._bodies: dict[int, str] = {}
         self.graph, self._ep = graph, ep
         self._asked = Asked(ep.members, ep.logger, self._look_up if ep.registry is not None else None)
         self._views: dict[int, NodeView] = {}
@@ -55,24 +57,43 @@ class Survey:
         answer = self._ask(range(len(self.graph.nodes)))
         if place in answer.taken:
             return Support.yes()
-        if self._ep.registry is not None and isinstance(found := self.kernel(node), str):
-            return Support.no(f"{self._ep.name} has {found}", code="no-kernel")
+        if self._ep.registry is not None and isinstance(found := self.kernel(node), NoKernel):
+            return Support.no(f"{self._ep.name} has {found}", code=found.code)
         words = answer.words_about(node)
         return Support.no(
             f"{self._ep.name} did not take it" + (f": {words}" if words else ", and gave no reason"), code="plugin"
         )
 
-    def kernel(self, node: Node) -> KernelEntry | str:
+    def kernel(self, node: Node) -> KernelEntry | NoKernel:
         """The plugin's kernel for a node of the graph, or why it has none."""
         if not self._views:
             self._views = {id(view.node): view for view in GraphView(self.graph).nodes}
         return self._look_up(self._views[id(node)])
 
-    def _look_up(self, view: NodeView) -> KernelEntry | str:
-        if view.node.has_subgraphs:
-            return "no kernel for nodes with subgraphs, which plugins' kernels are not given here"
+    def _look_up(self, view: NodeView) -> KernelEntry | NoKernel:
         assert self._ep.registry is not None
-        return self._ep.registry.find(view)
+        found = self._ep.registry.find(view)
+        if isinstance(found, NoKernel) or not view.node.has_subgraphs:
+            return found
+        if view.node.op_type == "Scan" and view.node.version < 9:
+            return NoKernel("a kernel of Scan; version 8, which has batches, is none that plugins are helped with here")
+        why = self._why_not_bodies(view)
+        return NoKernel(why) if why else found
+
+    def _why_not_bodies(self, view: NodeView) -> str:
+        """Why it does not take all nodes of a node's bodies, which its kernels have to run; "" where it does."""
+        if id(view.node) not in self._bodies:
+            self._bodies[id(view.node)] = next(filter(None, map(self._why_not_body, view.node.subgraphs)), "")
+        return self._bodies[id(view.node)]
+
+    def _why_not_body(self, body: Graph) -> str:
+        alone = body_graph(self.graph, body)
+        survey = Survey(alone, self._ep, allow_deviations=self._allow_deviations, float16=self._float16)
+        for node in alone.nodes:
+            support = survey.answer(node)
+            if not support:
+                return f"a kernel for it, but not for {node.name or node.outputs[0]!r} of its bodies: {support.reason}"
+        return ""
 
     def _ask(self, free: Sequence[int]) -> Answer:
         offered = tuple(i for i in free if i not in self._withheld)

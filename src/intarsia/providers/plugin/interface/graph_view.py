@@ -58,11 +58,17 @@ class Attribute(HostObject):
 
 
 class NodeView(HostObject):
-    """OrtNode. `index`: of the node in its graph, which is its id."""
+    """OrtNode.
+
+    Attributes:
+        index: of the node in its graph, which is its id.
+        shown: the node as the plugin is told of it: in another version where it has a kernel of that.
+    """
 
     def __init__(self, graph: GraphView, node: Node, index: int) -> None:
         super().__init__()
         self.graph, self.node, self.index = graph, node, index
+        self.shown = node
         self.inputs = [graph.value(name) if name else None for name in node.inputs]
         self.outputs = [graph.value(name) if name else None for name in node.outputs]
         captured = sorted({name for sub in node.subgraphs for name in sub.captured_names()})
@@ -77,10 +83,16 @@ class NodeView(HostObject):
             if value is not None:
                 value.producer = (self, place)
 
+    def show(self, node: Node) -> None:
+        """Tell of the node as another from now on."""
+        if node is not self.shown:
+            self.shown = node
+            self.__dict__.pop("attributes", None)
+
     @functools.cached_property
     def attributes(self) -> dict[str, Attribute]:
         """What it says, and defaults for what it does not, by name."""
-        node = self.node
+        node = self.shown
         values = {**default_attributes(node.domain, node.op_type, node.version), **node.attributes}
         return {name: Attribute(name, value, _kind_of(node, name, value)) for name, value in values.items()}
 

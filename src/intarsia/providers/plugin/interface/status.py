@@ -59,10 +59,16 @@ def raise_for(handle: int | None, where: str, provider: str) -> None:
         return
     status = find(handle, Status)
     take_back(handle)
-    error = exception_of(status.code, f"{provider}: {where}: {status.message or 'it gave no message'}")
+    error = _raised_again(status, f"{provider}: {where}: {status.message or 'it gave no message'}")
     if isinstance(error, EPFail):
         error.provider = provider
     raise error from status.cause
+
+
+def _raised_again(status: Status, message: str) -> IntarsiaError:
+    """The exception of a status: of the class that a callback here has raised, such as RunTimeout, else of its code's."""
+    found, cause = exception_of(status.code, message), status.cause
+    return type(cause)(message) if isinstance(cause, errors.Fail) and isinstance(cause, type(found)) else found
 
 
 def exception_of(code: int, message: str) -> IntarsiaError:
