@@ -17,9 +17,9 @@ class Support:
 
     Codes that the framework itself gives: "unsupported" (any plain no), "no-kernel" (not in the kernel registry), "version"
     (only kernels for other versions of the operator), "type" (element type), "taken" (a provider of higher priority runs the
-    node), "island" (not worth two copies), "shape" (integer shape arithmetic, computed on the host), "group" (the proposed group
-    could not be taken whole), "compile" (its compiler failed), "not-claimed" (supported, but not among the groups the provider
-    proposed), "placed" (a rule of the user's).
+    node), "island" (not worth two copies), "shape" (integer shape arithmetic, computed on the host), "group" (the proposed
+    group could not be taken whole), "compile" (its compiler failed), "not-claimed" (supported, but not among the groups that
+    the provider proposed), "placed" (a rule of the user's).
     `suggestion`: what to do about it, where a provider knows.
     """
 
