@@ -30,6 +30,24 @@ def test_tables_of_one_model(tmp_path: Path) -> None:
     assert all(float(row[2]) > 0 for row in rows)
 
 
+def test_two_builds_in_turn(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "examples" / "digits" / "digits.onnx", tmp_path)
+    np.savez(tmp_path / "digits.npz", in_image=np.zeros((1, 1, 8, 8), np.float32))
+    call = [sys.executable, str(ROOT / "benchmarks" / "in_turn.py"), str(ROOT / "src"), str(tmp_path)]
+    briefly = ["--rounds", "2", "--seconds", "0.001"]
+    done = subprocess.run([*call, "--what", "run,start", *briefly], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [line for line in done.stdout.splitlines() if line.startswith("| digits")]
+    runs, starts = ([cell.strip() for cell in row.split("|")] for row in rows)
+    assert float(runs[2]) > 0 and float(runs[3]) > 0
+    assert len(starts) == 10 and all(float(cell) > 0 for cell in starts[2:8])
+    done = subprocess.run([*call, "Add of 10", "--what", "overhead", *briefly], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "| one Add of 10 floats | " in done.stdout
+    done = subprocess.run([*call[:2], str(tmp_path), str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "has no intarsia: expected the src folder of a checkout" in done.stderr
+
+
 def test_unknown_measure(tmp_path: Path) -> None:
     shutil.copy(ROOT / "examples" / "digits" / "digits.onnx", tmp_path)
     call = [sys.executable, str(ROOT / "benchmarks" / "models.py"), str(tmp_path), "--what", "speed"]
