@@ -25,7 +25,7 @@ ORDER = (
     "providers.cpu.value_names providers.cpu.executable providers.cpu.kernels.common providers.cpu.kernels "
     "providers.cpu.legalize providers.cpu.step_passes providers.cpu.lowering providers.cpu.program providers "
     "values ep_context options model conversion "
-    "reports session sandbox session.inference_session session.model_compiler session.compile_worker sandbox.worker "
+    "stateful reports session sandbox session.inference_session session.model_compiler session.compile_worker sandbox.worker "
     "debug model_package capi compat backend tools testing "
     "quantization.numerics quantization.calibration quantization.description quantization.writers quantization "
     "quantization.verdict transformers cli"

@@ -117,6 +117,9 @@ if TYPE_CHECKING:
     from intarsia.session.process_settings import version as version
     from intarsia.session.session_reports import OrtEpAssignedNode as OrtEpAssignedNode
     from intarsia.session.session_reports import OrtEpAssignedSubgraph as OrtEpAssignedSubgraph
+    from intarsia.stateful.stateful_session import StatefulSession as StatefulSession
+    from intarsia.stateful.stateful_session import run_together as run_together
+    from intarsia.stateful.unfed_state import StateWarning as StateWarning
     from intarsia.values.lora import AdapterFormat as AdapterFormat
     from intarsia.values.lora import LoraAdapter as LoraAdapter
     from intarsia.values.ort_device import OrtArenaCfg as OrtArenaCfg
@@ -191,6 +194,8 @@ _NAMES: dict[str, str] = {
     "providers.registry": "get_all_providers get_available_providers register_execution_provider unregister_execution_provider",
     "session.session_reports": "OrtEpAssignedNode OrtEpAssignedSubgraph",
     "model.signature": "ModelMetadata NodeArg",
+    "stateful.stateful_session": "StatefulSession run_together",
+    "stateful.unfed_state": "StateWarning",
     "values.sparse_tensor": "SparseTensor",
     "values.ort_value": "OrtValue OrtValueVector copy_tensors",
     "ort_plugin.library": "plugin_library",

@@ -64,6 +64,7 @@ LISTINGS = {
     "model-packages.md": 2,
     "security.md": 2,
     "serving.md": 3,
+    "stateful.md": 5,
     "values.md": 3,
 }
 

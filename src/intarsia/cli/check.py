@@ -18,6 +18,7 @@ _WORDS = {
     "operator": "operators that do not exist",
     "attribute": "attributes",
     "type": "types",
+    "state": "states from run to run",
 }
 
 
@@ -38,6 +39,9 @@ def check_file(model: Path, as_json: bool) -> bool:
             screen.print()
     if any(p.code == "operator" and p.severity == ERROR for p in found.problems):
         note(HOW_TO_ADD)
+    if found.states:
+        table("states, which session.stateful() feeds back", ["output -> input"], [(state,) for state in found.states])
+        screen.print()
     colour = "green" if found.ok else "bold red"
     screen.print(f"[{colour}]{'ok' if found.ok else 'not ok'}[/]  {escape(found.summary)}", highlight=False)
     return found.ok

@@ -75,6 +75,9 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "session.first_tier_only": _flag("0", "nothing is compiled for the model: all runs are the first tier's", True),
     "session.cache_weights_mib": ConfigKey("1024", "models up to this size start from the cache; 0: none", True, "int"),
     "session.loop_trips": _int("0", "the most trips of a run's loops together, steps of searches too; 0: any number", True),
+    "session.warn_unfed_state": _flag(
+        "1", "warn where the first runs never feed an output that looks like a state back into its input", True
+    ),
     "session.read_ahead": _flag(
         "1", "a session that begins from the cache has a thread fetch its weights ahead of the first run", True
     ),

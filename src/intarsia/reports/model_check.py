@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import ExternalDataError, IntarsiaError, InvalidModelError, NotImplemented
 from intarsia.graph.formats.external_data import ExternalFiles
@@ -26,6 +26,9 @@ from intarsia.ops.framework.registry_scopes import label, redirected, using
 from intarsia.ops.framework.schema_check import UNKNOWN, type_word
 from intarsia.printable import visible
 
+if TYPE_CHECKING:
+    from intarsia.stateful.state_pairs import State
+
 ERROR, WARNING = "error", "warning"
 
 
@@ -35,7 +38,8 @@ class Problem:
 
     Attributes:
         code: "model" (it cannot be read), "graph" (names and order), "external-data", "opset" (a version that is not known),
-            "operator" (missing), "attribute" (unknown, missing, of another type) or "type" (inputs that do not fit).
+            "operator" (missing), "attribute" (unknown, missing, of another type), "type" (inputs that do not fit) or "state"
+            (one that carries nothing from run to run).
         message: what is wrong and what to do.
         node: the first node concerned; "" where it is none's.
         operator: the node's, as "domain::Operator".
@@ -59,6 +63,7 @@ class ModelCheck:
         operators: how many nodes of each, as "domain::Operator".
         opsets: versions that the model imports, by domain.
         problems: errors first.
+        states: outputs that are the next value of an input, as text (`InferenceSession.stateful` feeds them back).
     """
 
     path: str
@@ -66,6 +71,7 @@ class ModelCheck:
     operators: Mapping[str, int]
     opsets: Mapping[str, int]
     problems: tuple[Problem, ...]
+    states: tuple[str, ...] = ()
 
     @cached_property
     def errors(self) -> tuple[Problem, ...]:
@@ -87,13 +93,15 @@ class ModelCheck:
         return f"{visible(self.path)}: {_count(self.nodes, 'node')} of {_count(len(self.operators), 'operator')}; {found}"
 
     def __str__(self) -> str:
-        return "\n".join([self.summary, *(f"  {p.severity} ({p.code}): {visible(p.message)}" for p in self.problems)])
+        problems = (f"  {p.severity} ({p.code}): {visible(p.message)}" for p in self.problems)
+        return "\n".join([self.summary, *problems, *(f"  state: {visible(s)}" for s in self.states)])
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in dicts, lists, strings and numbers."""
         return {
             "path": self.path, "ok": self.ok, "nodes": self.nodes, "operators": dict(self.operators),
             "opsets": dict(self.opsets), "problems": [asdict(p) for p in self.problems],
+            "states": list(self.states),
         }  # fmt: skip
 
     def to_json(self, indent: int | None = None) -> str:
@@ -146,6 +154,7 @@ class _Checker:
         self.source, self.base_dir = source, base_dir
         self.registry: Registry = PROCESS.over(builtin(), session_operators(new_ops))
         self.problems: list[Problem] = []
+        self.states: tuple[State, ...] = ()
         self.reported: set[str] = set()  # nodes with an error: what follows from it is not told again
 
     def check(self) -> ModelCheck:
@@ -167,13 +176,15 @@ class _Checker:
         if not self.problems or lost and len(self.problems) == len(lost):
             with using(self.registry):
                 self._check_graph(graph, lost)
+            self._check_states(graph)
         name = graph.metadata.path or (os.fspath(self.source) if isinstance(self.source, (str, os.PathLike)) else "model")
         operators: dict[str, int] = {}
         for node in _all_nodes(graph):
             operators[_operator(node)] = operators.get(_operator(node), 0) + 1
         ordered = sorted(self.problems, key=lambda p: p.severity != ERROR)
         opsets = {d or "ai.onnx": v for d, v in graph.opset_imports.items()}
-        return ModelCheck(name, sum(operators.values()), operators, opsets, tuple(ordered))
+        states = tuple(map(str, self.states))
+        return ModelCheck(name, sum(operators.values()), operators, opsets, tuple(ordered), states)
 
     def _add(self, code: str, message: str, node: Node | None = None, severity: str = ERROR) -> None:
         name, operator = ("", "") if node is None else (_name(node), _operator(node))
@@ -191,6 +202,13 @@ class _Checker:
         for node, imports in _with_imports(redirect):
             self._check_attributes(node, imports, redirect)
         self._check_types(_without(redirect, lost))
+
+    def _check_states(self, graph: Graph) -> None:
+        from intarsia.stateful.state_lint import dead_states, states_of
+
+        self.states = states_of(graph)
+        for message in dead_states(graph, self.states):
+            self._add("state", message, severity=WARNING)
 
     # --- attributes ---
 

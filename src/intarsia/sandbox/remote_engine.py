@@ -300,6 +300,9 @@ class RemoteEngine:
             raise ProcessEnded(f"the session's process said what is no profile ({error!r})") from error
         return self.profile.save(self.options.profile_file_prefix)
 
+    def stop_watching_states(self) -> None:
+        """Nothing watches them here."""
+
     def close(self) -> None:
         """As `InferenceSession`; the process ends."""
         if self._process is not None:

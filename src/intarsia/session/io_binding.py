@@ -37,6 +37,7 @@ class IOBinding:
     def __init__(self, session: Any) -> None:
         self._session: InferenceSession = getattr(session, "_session", session)
         self._engine = self._session._engine
+        self._engine.stop_watching_states()
         self._inputs: dict[str, Any] = {}
         self._outputs: dict[str, Any] = {}  # an array or device tensor to write into; None: new memory
         self._stay: dict[str, tuple[str, int]] = {}  # outputs bound to a device's memory: its kind and number

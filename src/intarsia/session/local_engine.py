@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from intarsia.session.inspection import Inspection
     from intarsia.session.session_builder import Built
     from intarsia.session.session_reports import Reports
+    from intarsia.stateful.unfed_state import StateWatch
+
+_STATE_WORDS = ("state", "hidden", "cell", "cache", "past", "prev", "mem", "_in", "in_")
 
 Hook = tuple[tuple[str, ...], Callable[[str, Any], object]]
 
@@ -60,6 +63,7 @@ class LocalEngine:
         paths: the ways of a run behind the model's fast calls, in the order in which they are tried.
         limits: those of every run, from the outermost inwards.
         hooks: see `Inspection.add_hook`.
+        state_watch: looks at the first runs for states that are not fed back; None: nothing does.
         trips: how many trips of loops a run may have, and the setting that says so; None: any number.
         changed_over: how many runs were the first tier's, and until when; "" where none was, or it still serves runs.
     """
@@ -69,6 +73,7 @@ class LocalEngine:
     output_names: list[str]
     paths: tuple[CallPath, ...]
     closed = _closed_early = False
+    state_watch: StateWatch | None = None
     changed_over = ""
 
     def __init__(self, builder: SessionBuilder, *, may_fall_back: bool) -> None:
@@ -112,6 +117,7 @@ class LocalEngine:
         self.tells = options.log_severity_level == 0
         self.trips = trips_of(options)
         self.limits = self._found_limits()
+        self.state_watch = self._found_state_watch()
         self.look()
         self.output_names = [v.name for v in built.signature.outputs]
         self.variants: dict[tuple[str, ...], tuple[CompiledModel, FeedReader]] = {}
@@ -134,6 +140,17 @@ class LocalEngine:
 
         return limits_of(self)
 
+    def _found_state_watch(self) -> StateWatch | None:
+        """What looks at the first runs of a model with states: most models have one input or one output, and none."""
+        names = [v.name for v in self.signature.inputs]
+        if len(names) < 2 or len(self.signature.outputs) < 2 or not any(map(_may_be_state, names)):
+            return None
+        if self.options.config("session.warn_unfed_state") == "0":
+            return None
+        from intarsia.stateful.unfed_state import StateWatch
+
+        return StateWatch.of(self.inputs_meta, self.outputs_meta)
+
     def set_efficient(self, efficient: bool | None) -> None:
         """Whether runs leave the machine to others (None: as it is); makes the session anew where that changes."""
         builder = self.builder
@@ -149,7 +166,7 @@ class LocalEngine:
     def look(self) -> None:
         """See whether a run is more than its results."""
         told = self.tells or self.profile is not None
-        self.watched = bool(told or self.limits or self.guard or self.hooks or self.sparse)
+        self.watched = bool(told or self.limits or self.guard or self.hooks or self.sparse or self.state_watch)
 
     def close(self) -> None:
         """Free the model and its memory. Later runs raise Fail; one that is going on ends as usual."""
@@ -213,8 +230,11 @@ class LocalEngine:
     def explain(self) -> Explanation:
         """Where each node runs, how, and why no other provider runs it."""
         from intarsia.reports.explain import Explanation, node_names
+        from intarsia.stateful.state_pairs import told_states
 
         found = Explanation.of(node_names(self.graph()), self.whole_model(), self.providers)
+        states = told_states(self.inputs_meta, self.outputs_meta, self.graph)
+        found = replace(found, remarks=(*found.remarks, *states)) if states else found
         if self.changed_over:
             found = replace(found, remarks=(*found.remarks, self.changed_over))
         return found if self.built.auto is None else replace(found, choice=str(self.built.auto))
@@ -284,8 +304,17 @@ class LocalEngine:
         for path in self.paths:
             results = path(self, output_names, input_feed, run_options, timeout, framework, taps)
             if results is not None:
+                watch = self.state_watch
+                if watch is not None and watch.saw(output_names or self.output_names, input_feed, results):
+                    self.stop_watching_states()
                 return results
         return self.run(output_names, input_feed, run_options, timeout, framework, taps)  # by the session that was made anew
+
+    def stop_watching_states(self) -> None:
+        """Enough was seen of whether states are fed back, or runs go where it cannot be seen."""
+        if self.state_watch is not None:
+            self.state_watch = None
+            self.look()
 
     def run_model(
         self, model: Runnable, inputs: list[Any], run: RunContext | None = None, wanted: tuple[str, ...] = (),
@@ -372,6 +401,12 @@ class LocalEngine:
         severity, own = options.log_severity_level, self.options
         names = [name for name in (own.logid, options.logid) if name]
         return session_logger(severity if severity >= 0 else own.log_severity_level, ".".join(names))
+
+
+def _may_be_state(name: str) -> bool:
+    """Whether an input may be a state, by a look that costs no import."""
+    lower = name.lower()
+    return lower in ("h", "c", "h0", "c0", "hx", "cx") or any(word in lower for word in _STATE_WORDS)
 
 
 def _models_by_size(model: Runnable) -> ModelsBySize | None:

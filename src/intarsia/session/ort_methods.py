@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from intarsia.session.engine import Engine
     from intarsia.session.io_binding import IOBinding
     from intarsia.session.session_reports import OrtEpAssignedSubgraph
+    from intarsia.stateful.stateful_session import StatefulSession
     from intarsia.values.ort_device import OrtDevice, OrtMemoryInfo
     from intarsia.values.ort_value import OrtValue, OrtValueVector
 
@@ -136,6 +137,26 @@ class OrtMethods:
         from intarsia.session.io_binding import IOBinding
 
         return IOBinding(self)
+
+    def stateful(
+        self, states: Mapping[str, str] | None = None, *, initial: Mapping[str, Any] | None = None,
+        sizes: Mapping[str, int] | None = None, max_length: int | None = None, history: int = 0,
+    ) -> StatefulSession:  # fmt: skip
+        """A stream of runs whose states (caches, hidden states) are fed back by themselves. See `StatefulSession`.
+
+        Args:
+            states: by output the input that it is fed into; None: as names, types and shapes say.
+            initial: first values by input, instead of zeros.
+            sizes: of named dimensions that neither the model nor the inputs say.
+            max_length: how long a growing state may become along its axis.
+            history: how many runs can be taken back where a state does not grow.
+
+        Raises:
+            InvalidArgument: the model has no states that can be seen, or an argument does not fit the model.
+        """
+        from intarsia.stateful.stateful_session import StatefulSession
+
+        return StatefulSession(self, states, initial=initial, sizes=sizes, max_length=max_length, history=history)
 
     # --- what the model is ---
 

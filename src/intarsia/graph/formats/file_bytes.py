@@ -55,8 +55,8 @@ class FileBytes:
         self._lock = fork_safety.lock()
         self._rooms: dict[tuple[int, int], weakref.ref[np.ndarray]] = {}  # views of a view refer to the array under both
 
-    def __del__(self) -> None:
-        os.close(self._descriptor)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # bound here: at a program's end `os` may be gone
+        close(self._descriptor)
 
     def __len__(self) -> int:
         return self._nbytes

@@ -1,0 +1,1 @@
+"""Sessions that feed state outputs back: pairs of outputs and inputs are found, kept, forked, rewound and saved."""
