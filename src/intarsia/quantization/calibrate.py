@@ -187,9 +187,8 @@ class CalibraterBase:
         if self._observed is None:
             self.create_inference_session()
         assert self._observed is not None
-        for feed in feeds_of(data_reader):
-            self._observed.run(feed, self.observers.observe)
-            self.observers.end_run()
+        feeds, in_order = feeds_of(data_reader), self.settings.in_order
+        self.observers.runs += self._observed.run_all(feeds, self.observers.observe, in_order=in_order)
         self.observers.end_batch()
         if not self.observers.runs:
             raise InvalidArgument("No data is collected: the calibration reader gave no inputs")

@@ -29,7 +29,7 @@ from intarsia.quantization.description.settings import OperatorArguments, QdqArg
 from intarsia.quantization.description.tensor_marks import logger
 from intarsia.quantization.description.tensor_overrides import TensorQuantOverridesHelper
 from intarsia.quantization.numerics.quant_types import QuantFormat, QuantizationMode, QuantType
-from intarsia.quantization.quantized_models import Ranges, prepared, with_integer_operators, with_pairs
+from intarsia.quantization.quantized_models import Ranges, prepared, ranges_for_pairs, with_integer_operators, with_pairs
 from intarsia.quantization.writers.dynamic_rules import DYNAMIC_RULES
 from intarsia.quantization.writers.qlinear_rules import QLINEAR_RULES
 from intarsia.quantization.writers.smooth_quant import smoothed_model
@@ -180,8 +180,11 @@ def quantize_static(given: StaticArguments) -> None:
     _written(static_model(given, model, ranges), given.model_output, given.use_external_data_format)
 
 
-def calibrated_model(given: StaticArguments) -> tuple[onnx.ModelProto, Ranges]:
+def calibrated_model(given: StaticArguments, *, whole: bool = False) -> tuple[onnx.ModelProto, Ranges]:
     """The model in memory, as it is to be quantised, and the ranges of its tensors.
+
+    Args:
+        whole: ranges of all tensors, else of those that these arguments need, or that a cache is to have.
 
     Raises:
         As `quantize_static`.
@@ -197,7 +200,7 @@ def calibrated_model(given: StaticArguments) -> tuple[onnx.ModelProto, Ranges]:
     kinds, overrides = (given.weight_type, given.activation_type), options.get("TensorQuantOverrides")
     by_channel = given.per_channel and given.quant_format is QuantFormat.QDQ
     model = with_opset_for(model, *kinds, overrides, options.get("BlockSize", 0), by_channel)
-    return model, _calibrated(model, given, _op_types(given), options)
+    return model, _calibrated(model, given, options, whole=whole or given.calibration_cache_path is not None)
 
 
 def _loaded(source: Source) -> onnx.ModelProto:
@@ -212,6 +215,13 @@ def _op_types(given: StaticArguments) -> list[str]:
 
 def static_model(given: StaticArguments, model: onnx.ModelProto, ranges: Ranges) -> onnx.ModelProto:
     """A calibrated model in memory, in place, in its quantised form. Ranges are tightened."""
+    settings = _settings(given, model, ranges)
+    if given.quant_format is QuantFormat.QDQ:
+        return with_pairs(prepared(model, settings), settings, ranges)
+    return with_integer_operators(prepared(model, settings), settings, QuantizationMode.QLinearOps, ranges, True)
+
+
+def _settings(given: StaticArguments, model: onnx.ModelProto, ranges: Ranges | None) -> QuantizerSettings:
     common: dict[str, Any] = {
         "model": model, "per_channel": given.per_channel, "reduce_range": given.reduce_range, "weight_qType": given.weight_type,
         "activation_qType": given.activation_type, "tensors_range": ranges, "nodes_to_quantize": given.nodes_to_quantize,
@@ -219,11 +229,8 @@ def static_model(given: StaticArguments, model: onnx.ModelProto, ranges: Ranges)
         "extra_options": given.extra_options or {},
     }  # fmt: skip
     if given.quant_format is QuantFormat.QDQ:
-        settings = QuantizerSettings.of(QdqArguments(**common))
-        return with_pairs(prepared(model, settings), settings, ranges)
-    mode = QuantizationMode.QLinearOps
-    settings = QuantizerSettings.of(OperatorArguments(mode=mode, static=True, **common))
-    return with_integer_operators(prepared(model, settings), settings, mode, ranges, True)
+        return QuantizerSettings.of(QdqArguments(**common))
+    return QuantizerSettings.of(OperatorArguments(mode=QuantizationMode.QLinearOps, static=True, **common))
 
 
 def _written(model: onnx.ModelProto, path: str | Path, external: bool) -> None:
@@ -246,7 +253,7 @@ def _smoothed(model: onnx.ModelProto, given: StaticArguments, options: Mapping[s
     return smoothed_model(model, deepcopy(reader), alpha)
 
 
-def _calibrated(model: onnx.ModelProto, given: StaticArguments, op_types: list[str], options: Mapping[str, Any]) -> Ranges:
+def _calibrated(model: onnx.ModelProto, given: StaticArguments, options: Mapping[str, Any], *, whole: bool) -> Ranges:
     """Ranges by tensor: of the cache, or of the reader's data."""
     smooth = bool(options.get("SmoothQuant"))
     cached = _cached(given, smooth)
@@ -254,7 +261,7 @@ def _calibrated(model: onnx.ModelProto, given: StaticArguments, op_types: list[s
         return cached.data
     if given.calibration_data_reader is None:
         raise InvalidArgument("Either calibration_data_reader or an existing calibration_cache_path must be provided.")
-    found = _ranges_of_runs(model, given, op_types, options)
+    found = _ranges_of_runs(model, given, options, whole=whole)
     if given.calibration_cache_path is not None:
         save_tensors_data(found, given.calibration_cache_path, smooth_quant=smooth)
     return found.data
@@ -280,14 +287,17 @@ def _cached(given: StaticArguments, smooth: bool) -> TensorsData | None:
 
 
 def _ranges_of_runs(
-    model: onnx.ModelProto, given: StaticArguments, op_types: list[str], options: Mapping[str, Any]
+    model: onnx.ModelProto, given: StaticArguments, options: Mapping[str, Any], *, whole: bool
 ) -> TensorsData:
     from intarsia.quantization.calibration.observed_runs import ObservedModel
 
     chosen = {key: options[name] for name, key in _CALIBRATION_OPTIONS.items() if name in options}
     calibrator = calibrator_of(
-        CalibratorArguments("", op_types, None, given.calibrate_method, False, given.calibration_providers, chosen), model
+        CalibratorArguments("", _op_types(given), None, given.calibrate_method, False, given.calibration_providers, chosen), model
     )
+    if given.quant_format is QuantFormat.QDQ and not whole:
+        settings = _settings(given, model, None)
+        calibrator.observers.keep(ranges_for_pairs(model, settings, calibrator.observers.estimators))
     source: Any = model
     calibrator._observed = ObservedModel(source, calibrator.observers.estimators, calibrator.execution_providers)
     reader, stride = given.calibration_data_reader, options.get("CalibStridedMinMax")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Collection, MutableMapping
 from copy import deepcopy
 from dataclasses import replace
 
@@ -73,6 +73,24 @@ def with_pairs(model: onnx.ModelProto, settings: QuantizerSettings, ranges: Rang
     if writer.domain:
         set_import(model, MICROSOFT, 1)
     return _signed(model)
+
+
+def ranges_for_pairs(model: onnx.ModelProto, settings: QuantizerSettings, ranged: Collection[str]) -> list[str]:
+    """Of the tensors that have a range, those whose range `with_pairs` looks at: found by a trial, without weights.
+
+    A Relu or Clip that becomes the range of what computes its input has its own range alone, and what only moves values has
+    that of its input.
+    """
+    editor = ModelEditor(model_files.without_weights(model))
+    overrides = settings.overrides.get_dict()
+    converted = [name for name, entries in overrides.items() if any("convert" in entry for entry in entries)]
+    marker = Marker(editor, settings, ranged, converted)
+    folded = {node.output[0] for node in editor.nodes if node.op_type in ("Relu", "Clip") and settings.wants(node)}
+    mark(marker)
+    own = {name for name, found in marker.tensors.items() if found.shares is None}
+    sources = {found.shares[0] for found in marker.tensors.values() if found.shares is not None}
+    wanted = {*own, *sources, *(found.input for found in marker.biases.values()), *overrides, *folded}
+    return [name for name in ranged if name in wanted]
 
 
 def with_integer_operators(

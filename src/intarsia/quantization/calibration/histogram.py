@@ -48,6 +48,7 @@ class StreamingHistogram:
         wide = np.abs(flat).astype(np.float32) if self.magnitudes else flat.astype(np.float32)
         if self.span:
             wide *= np.float32(FINE_BINS / 2 / self.span)
+        np.floor(wide, out=wide)  # before the offset, which would round: bins are the same whatever span was first
         wide += np.float32(FINE_BINS // 2)
         places = np.minimum(wide.astype(np.intp), FINE_BINS - 1)
         return np.bincount(places, minlength=FINE_BINS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,7 +21,10 @@ from intarsia.quantization.calibration.tensor_ranges import TensorData
 
 
 class RangeEstimator(Protocol):
-    """Takes a tensor's values, run by run, and gives its range at the end."""
+    """Takes a tensor's values, run by run, and gives its range at the end.
+
+    Several runs may be observed at once. Their order is nothing to the range, unless `EstimatorSettings.in_order`.
+    """
 
     def observe(self, values: np.ndarray, /) -> None:
         """The tensor's values (float32 or float16) in one run."""
@@ -52,12 +56,17 @@ class MinMaxEstimator:
         self._known: tuple[np.ndarray, np.ndarray] | None = None
         self._batch: tuple[np.ndarray, np.ndarray] | None = None
         self._runs = 0
+        self._lock = threading.Lock()
 
     def observe(self, values: np.ndarray, /) -> None:
         if not values.size:
             return
         over = tuple(i for i in range(values.ndim) if i != 1) if self.per_channel and values.ndim > 1 else None
-        least, most = (np.atleast_1d(end) for end in _finite_ends(values, over))
+        least, most = _finite_ends(values, over)
+        with self._lock:
+            self._add(np.atleast_1d(least), np.atleast_1d(most))
+
+    def _add(self, least: np.ndarray, most: np.ndarray) -> None:
         if self._batch is None:
             self._batch = least, most
         elif self.averaging is not None:
@@ -98,7 +107,7 @@ class MinMaxEstimator:
 def _finite_ends(values: np.ndarray, axes: tuple[int, ...] | None) -> tuple[np.ndarray, np.ndarray]:
     """Least and greatest value; NaN is passed over."""
     least, most = values.min(axis=axes), values.max(axis=axes)
-    if np.isnan(least).any():
+    if np.any(least != least):  # noqa: PLR0124 # a NaN
         return np.fmin.reduce(values, axis=axes), np.fmax.reduce(values, axis=axes)
     return least, most
 
@@ -113,9 +122,11 @@ class HistogramEstimator:
     def __init__(self, bins: int, choose: Choice, magnitudes: bool = False) -> None:
         self.bins, self.choose = bins, choose
         self.histogram = StreamingHistogram(magnitudes)
+        self._lock = threading.Lock()
 
     def observe(self, values: np.ndarray, /) -> None:
-        self.histogram.add(values)
+        with self._lock:
+            self.histogram.add(values)
 
     def end_batch(self) -> None:
         pass
@@ -149,9 +160,11 @@ class DistributionEstimator:
             raise InvalidArgument(f"Invalid num_bins. Must be in range 512 <= num_bins, got {bins}")
         self.bins, self.power = bins, 1.0 if scenario == "same" else 1.0 / 3.0
         self.histogram = StreamingHistogram()
+        self._lock = threading.Lock()
 
     def observe(self, values: np.ndarray, /) -> None:
-        self.histogram.add(values)
+        with self._lock:
+            self.histogram.add(values)
 
     def end_batch(self) -> None:
         pass
@@ -185,6 +198,11 @@ class EstimatorSettings:
     averaging: float | None = None
     per_channel: bool = False
     scenario: str = "same"
+
+    @property
+    def in_order(self) -> bool:
+        """Whether a range depends on the order of runs, by rounding: sums of a moving average do."""
+        return self.averaging is not None
 
     def estimator(self) -> RangeEstimator:
         """A new estimator.
@@ -233,14 +251,15 @@ class TensorObservers:
         self.estimators = {name: settings.estimator() for name in names}
         self.runs = 0
 
+    def keep(self, names: Collection[str]) -> None:
+        """Observe no other tensors than these."""
+        self.estimators = {name: self.estimators[name] for name in names if name in self.estimators}
+
     def observe(self, name: str, values: object) -> None:
         """The values of a tensor; those of others, and what is no array of floats, is not looked at."""
         estimator = self.estimators.get(name)
         if estimator is not None and isinstance(values, np.ndarray) and values.dtype in (np.float32, np.float16):
             estimator.observe(values)
-
-    def end_run(self) -> None:
-        self.runs += 1
 
     def end_batch(self) -> None:
         for estimator in self.estimators.values():

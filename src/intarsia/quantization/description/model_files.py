@@ -69,6 +69,16 @@ def with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
+def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of the model whose large stored tensors have their names, types and sizes, and no elements."""
+    found = _without_weights(model)
+    there = {t.name for t in found.graph.initializer}
+    for tensor in model.graph.initializer:
+        if tensor.name not in there:
+            found.graph.initializer.append(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
+    return found
+
+
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with large float weights as inputs of their type: shapes do not depend on their values."""
     found = onnx.ModelProto(ir_version=model.ir_version)

@@ -175,7 +175,7 @@ class _Quantisation:
     def _static(self, excluded: list[str]) -> onnx.ModelProto:
         given = StaticArguments(self.floats, "", _Feeds(self.request.calibration), **self.request.arguments)
         if self._calibrated is None:
-            self._calibrated = calibrated_model(given)
+            self._calibrated = calibrated_model(given, whole=True)  # of other layers in each trial
         model, ranges = self._calibrated
         return static_model(replace(given, nodes_to_exclude=excluded), model_files.load_model(model), copy(ranges))
 

@@ -32,10 +32,14 @@ class KernelCalls:
     """
 
     def __init__(self, addresses: dict[str, int], pool: Pool, target: Target) -> None:
-        self.addresses, self.pool, self.target = addresses, pool, target
-        self.threads = pool.num_threads
+        self.addresses, self.target = addresses, target
+        self.use_pool(pool)
         self.packed: set[str] = set()
         self.spare: set[str] = set()
+
+    def use_pool(self, pool: Pool) -> None:
+        """Run calls on these threads from now on: at most as many as when functions were made, whose memory is for that many."""
+        self.pool, self.threads = pool, pool.num_threads
 
     def __contains__(self, name: str) -> bool:
         return name in self.addresses

@@ -70,11 +70,23 @@ class FirstTierProvider(ReferenceExecutionProvider):
         calls = KernelCalls(addresses, get_pool(threads, PoolSettings.of(context.config, threads)), kernel_image.target())
         functions = list(_functions(graph, calls))
         constants = {n: c if n in calls.packed else c.numpy() for n, c in graph.constants.items()}
-        return FirstTierProgram(graph, functions, constants, self.name)
+        program = FirstTierProgram(graph, functions, constants, self.name)
+        program.calls = calls
+        return program
 
 
 class FirstTierProgram(NodeProgram):
-    """Nodes one by one, by kernels made ahead or by their definitions."""
+    """Nodes one by one, by kernels made ahead or by their definitions.
+
+    Attributes:
+        calls: the kernels, and the threads that run them.
+    """
+
+    calls: KernelCalls
+
+    def run_on_one_thread(self) -> None:
+        """Let each run have one thread from now on: for callers that run several at once."""
+        self.calls.use_pool(get_pool(1))
 
     def nodes(self) -> list[NodeReport]:
         return [
