@@ -7,7 +7,7 @@ element-wise nodes make of it, are views of [N, *spatial, C], which the next con
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.plan.array_address import address_of
 from intarsia.providers.cpu.first_tier import kernel_specs
-from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, aligned, claims, is_float32, new
+from intarsia.providers.cpu.first_tier.kernel_calls import HOLES, Fast, KernelCalls, aligned, claims, is_float32, new
 from intarsia.providers.cpu.first_tier.products import Product
 from intarsia.providers.cpu.kernels.common.microkernel import tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import packed_nbytes
@@ -29,6 +29,7 @@ from intarsia.providers.cpu.kernels.pooling import pooling_kernel
 from intarsia.providers.cpu.kernels.pooling.pooling_kernel import GlobalPoolSpec
 
 _FLOAT = DType.FLOAT
+_MOST_SIZES = 64  # whose calls a convolution remembers
 _NOTSET = ("NOTSET", b"NOTSET", "")
 
 
@@ -98,7 +99,20 @@ def _packed_filters(weights: np.ndarray, group: int, calls: KernelCalls) -> np.n
 
 def channels_last(x: np.ndarray) -> np.ndarray:
     """[N, C, *spatial] as [N, *spatial, C], contiguous."""
-    return np.ascontiguousarray(np.moveaxis(x, 1, -1))
+    return np.ascontiguousarray(x.transpose(0, *range(2, x.ndim), 1))
+
+
+def channels_second(y: np.ndarray) -> np.ndarray:
+    """[N, *spatial, C] as [N, C, *spatial], without a copy."""
+    return y.transpose(0, y.ndim - 1, *range(1, y.ndim - 1))
+
+
+class _SizedCall(NamedTuple):
+    """A kernel's call for inputs of some sizes, and the sizes of what it gives, channels last."""
+
+    shape: ConvShape
+    call: Callable[..., None]
+    result: tuple[int, ...]
 
 
 class _Convolution:
@@ -106,33 +120,45 @@ class _Convolution:
         """`filters`: how many, and how many channels each sees."""
         self.calls, self.group, self.window, self.bias = calls, group, window, bias
         self.filters, self.channels = filters[0], filters[1] * group
+        self._known: dict[tuple[int, ...], _SizedCall] = {}
 
-    def _shape(self, x: object) -> ConvShape | None:
-        """The sizes for an input; None where it does not fit."""
+    def _sized(self, x: object, make: Callable[[ConvShape], Callable[..., None]]) -> _SizedCall | None:
+        """The call for an input of these sizes, made where they are new; None where the input does not fit."""
         window = self.window
         if not is_float32(x) or not isinstance(x, np.ndarray):
             return None
+        key = (self.calls.threads, *x.shape)
+        found = self._known.get(key)
+        if found is not None:
+            return found
         if x.ndim != len(window.kernel) + 2 or x.shape[1] != self.channels:
             return None
         shape = ConvShape(
             x.shape[0], x.shape[2:], self.channels, self.filters, window.kernel, window.strides, window.dilations, window.pads,
             self.group,
         )  # fmt: skip
-        return shape if min(shape.output) > 0 else None
+        if min(shape.output) <= 0:
+            return None
+        if len(self._known) >= _MOST_SIZES:
+            self._known.clear()
+        found = self._known[key] = _SizedCall(shape, make(shape), (shape.batch, *shape.output, self.filters))
+        return found
 
     def by_channels(self, name: str, packed: np.ndarray) -> Fast:
         """Every channel has a window of its own."""
-        spec = kernel_specs.depthwise_spec(self.window.kernel, self.window.strides)
+        calls, spec = self.calls, kernel_specs.depthwise_spec(self.window.kernel, self.window.strides)
+
+        def make(shape: ConvShape) -> Callable[..., None]:
+            data = WindowOperands(HOLES[0], HOLES[1], address_of(packed), [Operand(address_of(self.bias))])
+            return calls.prepared(name, depthwise_kernel.depthwise_args(spec, calls.target, shape, data))
 
         def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
-            shape = self._shape(operands[0])
-            if shape is None:
+            sized = self._sized(operands[0], make)
+            if sized is None:
                 return None
-            x = channels_last(operands[0])
-            y = new((shape.batch, *shape.output, self.filters))
-            data = WindowOperands(address_of(x), address_of(y), address_of(packed), [Operand(address_of(self.bias))])
-            self.calls(name, depthwise_kernel.depthwise_args(spec, self.calls.target, shape, data))
-            return [np.moveaxis(y, -1, 1)]
+            x, y = channels_last(operands[0]), new(sized.result)
+            sized.call(address_of(x), address_of(y))
+            return [channels_second(y)]
 
         return run
 
@@ -140,22 +166,24 @@ class _Convolution:
         """Windows are rows of a product."""
         calls, target = self.calls, self.calls.target
         spec = kernel_specs.gemm_spec("packed", bias=True)
-        name = "gemm packed True"
 
-        def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
-            shape = self._shape(operands[0])
-            if shape is None:
-                return None
-            x = self._bordered(operands[0], shape) if shape.needs_border else channels_last(operands[0])
-            y = new((shape.batch, *shape.output, self.filters))
-            shared = claims()
+        def make(shape: ConvShape) -> Callable[..., None]:
             data = WindowOperands(
-                address_of(x), address_of(y), address_of(packed),
+                HOLES[0], HOLES[1], address_of(packed),
                 [implicit_gemm.conv_operand("column", _FLOAT, address_of(self.bias), shape, target)],
                 micro=calls.addresses["micro"], taps=implicit_gemm.displacements(shape, _FLOAT, target),
             )  # fmt: skip
-            calls(name, implicit_gemm.conv_args(spec, target, shape, data, Threads(calls.threads, address_of(shared))))
-            return [np.moveaxis(y, -1, 1)]
+            arguments = implicit_gemm.conv_args(spec, target, shape, data, Threads(calls.threads, HOLES[2]))
+            return calls.prepared("gemm packed True", arguments)
+
+        def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
+            sized = self._sized(operands[0], make)
+            if sized is None:
+                return None
+            x = self._bordered(operands[0], sized.shape) if sized.shape.needs_border else channels_last(operands[0])
+            y, shared = new(sized.result), claims()
+            sized.call(address_of(x), address_of(y), address_of(shared))
+            return [channels_second(y)]
 
         return run
 
@@ -200,7 +228,7 @@ def pool(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) ->
         y = new((shape.batch, *shape.output, channels))
         data = WindowOperands(address_of(source), address_of(y))
         calls(name, window_args(spec, calls.target, shape, data, count_include_pad=included))
-        return [np.moveaxis(y, -1, 1)]
+        return [channels_second(y)]
 
     return run
 

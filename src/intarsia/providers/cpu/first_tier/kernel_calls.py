@@ -15,6 +15,7 @@ from intarsia.primitives.interpreter import most_nbytes, require_memory
 from intarsia.runtime.executor import Pool
 
 ALIGNMENT = 64
+HOLES = tuple(-(1 << 62) - i for i in range(4))  # words that no argument is: addresses that are not known yet
 
 # A node's function by kernels: its operands to its results, or None where the reference's definition has to compute them.
 Fast = Callable[[Sequence[Any]], list[np.ndarray] | None]
@@ -46,10 +47,31 @@ class KernelCalls:
 
     def __call__(self, name: str, arguments: Sequence[Argument], *, serial: bool = False) -> None:
         """Run a kernel on addresses, numbers and tables, which become arrays that live as long as the call."""
+        block, _ = self._block(name, arguments, serial)
+        self._run(block)
+
+    def prepared(self, name: str, arguments: Sequence[Argument]) -> Callable[..., None]:
+        """A kernel's call whose addresses come later: `arguments` has `HOLES[i]` once for the i-th of them."""
+        template, tables = self._block(name, arguments, False)
+        words = template.tolist()
+        places = [words.index(hole) for hole in HOLES if hole in words]
+
+        def call(*addresses: int, tables: object = tables) -> None:  # which live as long as this function
+            block = template.copy()
+            for place, address in zip(places, addresses, strict=True):
+                block[place] = address
+            self._run(block)
+
+        return call
+
+    def _block(self, name: str, arguments: Sequence[Argument], serial: bool) -> tuple[np.ndarray, list[np.ndarray]]:
+        """A table of one step with its arguments behind it, and the arrays whose addresses are among these."""
         tables = [argument.array for argument in arguments if isinstance(argument, Table)]
         places = iter(tables)
         words = [address_of(next(places)) if isinstance(a, Table) else a for a in arguments]
-        block = np.array([self.addresses[name], 0, int(serial), 0, *words], np.int64)
+        return np.array([self.addresses[name], 0, int(serial), 0, *words], np.int64), tables
+
+    def _run(self, block: np.ndarray) -> None:
         start = address_of(block)
         block[1] = start + 32
         self.pool.run(start, 1)
