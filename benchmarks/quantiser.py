@@ -3,7 +3,8 @@
     python benchmarks/quantiser.py MODEL.onnx [--samples 128] [--rounds 3]     static, on random inputs of the model's sizes
     python benchmarks/quantiser.py --weights 500                               weights of 4 bits of a model of so many MB
 
-Prints seconds, those of processors (what other work leaves alone), the peak of resident memory above that of a process which has imported the package, and their ratios.
+Prints seconds, those of processors (which other work leaves alone), the peak of resident memory above that of a process
+which has imported the package, and their ratios.
 """
 
 from __future__ import annotations
@@ -117,7 +118,8 @@ def main() -> None:
             size = (folder / f"{package}.onnx").stat().st_size / 1e6
             print(f"{package:12} {seconds:8.2f} s   {worked:8.2f} s of processors   {peak:8.0f} MB   {size:8.1f} MB written")
         ours, theirs = best["intarsia"], best["onnxruntime"]
-        print(f"{theirs[0] / ours[0]:.2f} times as fast, {ours[1] / theirs[1]:.2f} of the processors' time, {ours[2] / theirs[2]:.2f} of the memory")
+        faster, worked, memory = theirs[0] / ours[0], ours[1] / theirs[1], ours[2] / theirs[2]
+        print(f"{faster:.2f} times as fast, {worked:.2f} of the processors' time, {memory:.2f} of the memory")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from quantised_cases import Reader, convolutions, image_feeds, saved
+from quantised_cases import Reader, convolutions, image_feeds, numbers, saved
 
 import intarsia
 from intarsia.errors import InvalidArgument, NoSuchFile, WrongType
@@ -204,3 +206,40 @@ def test_relative_entropy_is_that_of_scipy() -> None:
     p, q = np.random.default_rng(0).random((2, 50)).astype(np.float32)
     assert np.allclose(entropy(p, q), stats.entropy(p, q), rtol=1e-5)
     assert np.isinf(entropy(np.array([1, 1]), np.array([1, 0])))
+
+
+def test_runs_side_by_side_give_the_ranges_of_runs_one_by_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the order in which threads come: the counts of histograms too, to the last one."""
+    feeds = [{"x": f["x"] * np.float32(1 + i % 5)} for i, f in enumerate(image_feeds(24))]
+    for method in CalibrationMethod:
+        found = []
+        for cores in (1, 4):
+            monkeypatch.setattr(observed_runs, "available_cores", lambda cores=cores: cores)
+            calibrator = create_calibrator(path, calibrate_method=method)
+            calibrator.collect_data(Reader(feeds))
+            found.append(calibrator.compute_data())
+        for name in found[0]:
+            one, many = (ranges[name].to_dict() for ranges in found)
+            assert all(np.array_equal(one[key], many[key]) for key in one), (method, name)
+
+
+def test_the_first_failure_of_runs_side_by_side_is_raised(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observed_runs, "available_cores", lambda: 4)
+    asked: list[int] = []
+
+    def feeds() -> Iterator[dict[str, np.ndarray]]:
+        for i in range(1000):
+            asked.append(i)
+            yield {"x": numbers(i, 2, 3, 8, 8) if i != 5 else numbers(i, 2, 4, 8, 8)}
+
+    with pytest.raises(InvalidArgument, match=r"invalid dimensions for input: x"):
+        ObservedModel(path, ["y"]).run_all(feeds(), lambda name, value: None)
+    assert len(asked) < 100
+
+
+def test_values_too_large_for_runs_side_by_side_run_one_by_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observed_runs, "available_cores", lambda: 2)
+    monkeypatch.setattr(observed_runs, "_BYTES_AT_ONCE", 1000)
+    threads: set[int] = set()
+    assert ObservedModel(path, ["y", "c1"]).run_all(image_feeds(), lambda name, value: threads.add(threading.get_ident())) == 6
+    assert threads == {threading.get_ident()}

@@ -130,7 +130,7 @@ def test_nearest_is_what_onnxruntime_packs() -> None:
             padded = np.concatenate([weights, np.zeros((26, 5), np.float32)])
             getattr(state, f"quantize_matmul_{bits}bits")(codes, padded, scales, points, 32, 5, 70, symmetric)
             assert np.array_equal(blocks.scales.T, scales)
-            used = blocks.packed_columns().reshape(5, -1)[:, : 70 * bits // 8]
+            used = blocks.packed_columns.reshape(5, -1)[:, : 70 * bits // 8]
             assert np.array_equal(used, codes.reshape(5, -1)[:, : 70 * bits // 8])
             if not symmetric:
                 assert np.array_equal(blocks.packed_points(), points)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from intarsia.quantization import (
     quantize_dynamic,
     quantize_static,
 )
+from intarsia.quantization.calibration.range_estimators import TensorObservers
 from intarsia.quantization.matmul_nbits_quantizer import (
     DefaultWeightOnlyQuantConfig,
     GPTQWeightOnlyQuantConfig,
@@ -356,3 +358,34 @@ def test_errors(tmp_path: Path) -> None:
         MatMulNBitsQuantizer(products(21), algo_config=GPTQWeightOnlyQuantConfig()).process()
     with pytest.raises(TypeError, match="no_such"):
         quantize_static(convolutions(), tmp_path / "q.onnx", no_such=1)
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"ActivationSymmetric": True}, {"QDQKeepRemovableActivations": True},
+    {"TensorQuantOverrides": {"r1": [{"quant_type": QuantType.QUInt16, "convert": {"quant_type": UNSIGNED}}]}},
+    {"OpTypesToExcludeOutputQuantization": ["Relu", "Conv"]}, {"ForceQuantizeNoInputCheck": True},
+])  # fmt: skip
+@pytest.mark.parametrize("made", [convolutions, products])
+def test_only_ranges_that_are_needed_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Callable[..., onnx.ModelProto], options: dict[str, Any]
+) -> None:
+    """The model is that of all ranges, as a cache has them."""
+    path, feeds = saved(made(21), tmp_path), (image_feeds if made is convolutions else token_feeds)()
+    if "TensorQuantOverrides" in options and made is products:
+        options = {"TensorQuantOverrides": {"a1": [{"quant_type": QuantType.QUInt16}]}}
+    observed: list[int] = []
+    keep = TensorObservers.keep
+
+    def counted(self: TensorObservers, names: list[str]) -> None:
+        observed.append(len(self.estimators) - len(names))
+        keep(self, names)
+
+    monkeypatch.setattr(TensorObservers, "keep", counted)
+    for name, cache in (("few", None), ("all", tmp_path / "ranges.json")):
+        quantize_static(
+            path, tmp_path / name, Reader(feeds), activation_type=UNSIGNED, per_channel=True, extra_options=options,
+            calibration_cache_path=cache,
+        )  # fmt: skip
+    assert (tmp_path / "few").read_bytes() == (tmp_path / "all").read_bytes()
+    assert len(observed) == 1
+    assert observed[0] > 0 or made is products or options

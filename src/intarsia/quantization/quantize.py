@@ -292,9 +292,8 @@ def _ranges_of_runs(
     from intarsia.quantization.calibration.observed_runs import ObservedModel
 
     chosen = {key: options[name] for name, key in _CALIBRATION_OPTIONS.items() if name in options}
-    calibrator = calibrator_of(
-        CalibratorArguments("", _op_types(given), None, given.calibrate_method, False, given.calibration_providers, chosen), model
-    )
+    how = (given.calibrate_method, False, given.calibration_providers, chosen)
+    calibrator = calibrator_of(CalibratorArguments("", _op_types(given), None, *how), model)
     if given.quant_format is QuantFormat.QDQ and not whole:
         settings = _settings(given, model, None)
         calibrator.observers.keep(ranges_for_pairs(model, settings, calibrator.observers.estimators))

@@ -309,20 +309,21 @@ class Message:
         self.chunks: list[bytes | memoryview] = []
         self.nbytes = 0
 
-    def _append(self, chunk: bytes | memoryview) -> None:
+    def append(self, chunk: bytes | memoryview) -> None:
+        """Add fields that are encoded already."""
         self.chunks.append(chunk)
         self.nbytes += len(chunk)
 
     def integer(self, field: int, value: int) -> None:
-        self._append(encode_varint(field << 3 | VARINT) + encode_varint(value))
+        self.append(encode_varint(field << 3 | VARINT) + encode_varint(value))
 
     def float32(self, field: int, value: float) -> None:
-        self._append(encode_varint(field << 3 | FIXED32) + _FLOAT.pack(value))
+        self.append(encode_varint(field << 3 | FIXED32) + _FLOAT.pack(value))
 
     def raw(self, field: int, value: bytes | memoryview) -> None:
-        self._append(encode_varint(field << 3 | BYTES) + encode_varint(len(value)))
+        self.append(encode_varint(field << 3 | BYTES) + encode_varint(len(value)))
         if len(value):
-            self._append(value)
+            self.append(value)
 
     def string(self, field: int, value: str | bytes) -> None:
         self.raw(field, value.encode() if isinstance(value, str) else value)
@@ -335,7 +336,7 @@ class Message:
         self.raw(field, b"".join(map(encode_varint, values)))
 
     def message(self, field: int, value: Message) -> None:
-        self._append(encode_varint(field << 3 | BYTES) + encode_varint(value.nbytes))
+        self.append(encode_varint(field << 3 | BYTES) + encode_varint(value.nbytes))
         self.chunks += value.chunks
         self.nbytes += value.nbytes
 

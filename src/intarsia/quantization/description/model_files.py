@@ -13,7 +13,9 @@ from onnx import TensorProto, external_data_helper, helper
 
 from intarsia.errors import InvalidArgument, NoSuchFile, WrongType
 from intarsia.graph.formats.atomic_write import replace_file
+from intarsia.graph.formats.protobuf_wire import Message
 
+_GRAPH, _STORED = 7, 5  # fields of ModelProto and of GraphProto
 LARGE = 1 << 31
 """Bytes from which a model cannot be one protobuf message."""
 _IN_A_BYTE = {21: 2, 22: 2, 23: 2, 25: 4, 26: 4}
@@ -111,9 +113,9 @@ def save_model(model: onnx.ModelProto, path: str | os.PathLike[str], *, external
         NotWritten, InvalidArgument: as of `replace_file`.
     """
     place = Path(path)
-    text = None if external else _text(model)
-    if text is not None:
-        replace_file(place, lambda file: file.write(text))
+    pieces = None if external else _pieces(model)
+    if pieces is not None:
+        replace_file(place, lambda file: file.writelines(pieces))
         return
     data = place.with_name(f"{place.name}.data")
     data.unlink(missing_ok=True)
@@ -121,15 +123,39 @@ def save_model(model: onnx.ModelProto, path: str | os.PathLike[str], *, external
     onnx.save_model(model, os.fspath(place))
 
 
-def _text(model: onnx.ModelProto) -> bytes | None:
-    """The model as a file has it; None where that is too large. `ByteSize` would write it once more to measure it."""
+def _pieces(model: onnx.ModelProto) -> list[bytes | memoryview] | None:
+    """The model as a file has it, in pieces; None where that is too large.
+
+    Stored tensors are written one by one: protobuf writes a message into memory that grows, and is copied, as it does so.
+    """
     if sum(_size(tensor) for tensor in model.graph.initializer) >= LARGE:
         return None
+    graph, whole = Message(), Message()
     try:
-        text: bytes = model.SerializeToString()
+        graph.append(_without(model.graph, "initializer").SerializeToString())
+        for tensor in model.graph.initializer:
+            graph.raw(_STORED, tensor.SerializeToString())
+        whole.append(_without(model, "graph").SerializeToString())
     except (ValueError, EncodeError):  # protobuf's versions differ in what they raise
         return None
-    return text if len(text) < LARGE else None
+    whole.message(_GRAPH, graph)
+    return whole.chunks if whole.nbytes < LARGE else None
+
+
+def _without(message: Any, name: str) -> Any:
+    """A copy of a message without one of its fields, which is not copied."""
+    found = type(message)()
+    for field, value in message.ListFields():
+        if field.name == name:
+            continue
+        target = getattr(found, field.name)
+        if hasattr(target, "extend"):
+            target.extend(value)
+        elif hasattr(target, "CopyFrom"):
+            target.CopyFrom(value)
+        else:
+            setattr(found, field.name, value)
+    return found
 
 
 def _size(tensor: TensorProto) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from intarsia.errors import InvalidArgument
+from intarsia.quantization.numerics.shares import shares
 
 BITS = (2, 4, 8)
 
@@ -66,13 +68,19 @@ class BlockWeights:
         wide = (self.codes.astype(np.float32) - points) * self.scales[:, None]
         return np.asarray(wide.reshape(-1, wide.shape[-1])[:rows])
 
+    @cached_property
     def packed_columns(self) -> np.ndarray:
         """uint8 [N, blocks, block * bits / 8], as MatMulNBits reads it."""
+        blocks, block, columns = self.codes.shape
         per = 8 // self.format.bits
-        found = self.codes[:, 0::per].copy()
-        for i in range(1, per):
-            found |= self.codes[:, i::per] << np.uint8(i * self.format.bits)
-        return np.ascontiguousarray(found.transpose(2, 0, 1))
+        found = np.empty((columns, blocks, block // per), np.uint8)
+
+        for first, last in shares(blocks, block * columns):
+            part = self.codes[first:last, 0::per].copy()
+            for i in range(1, per):
+                part |= self.codes[first:last, i::per] << np.uint8(i * self.format.bits)
+            found[:, first:last] = part.transpose(2, 0, 1)
+        return found
 
     def packed_points(self) -> np.ndarray | None:
         """uint8 [N, ceil(blocks * bits / 8)]; floats as they are, [N, blocks]; None for symmetric blocks."""
@@ -120,8 +128,14 @@ def nearest(weights: np.ndarray, form: BlockFormat, ratio: float = 1.0) -> Block
         ratio: of the range that is kept; what is outside is clipped.
     """
     blocks = in_blocks(weights, form)
-    scales, points = block_ranges(blocks, form, weights.dtype, ratio)
-    return BlockWeights(rounded_codes(blocks, scales, points, form), scales, None if form.symmetric else points, form)
+    count, block, columns = blocks.shape
+    codes = np.empty(blocks.shape, np.uint8)
+    scales, points = np.empty((count, columns), np.float32), np.empty((count, columns), np.uint8)
+    for first, last in shares(count, 8 * block * columns):
+        part = blocks[first:last]
+        scales[first:last], points[first:last] = block_ranges(part, form, weights.dtype, ratio)
+        codes[first:last] = rounded_codes(part, scales[first:last], points[first:last], form)
+    return BlockWeights(codes, scales, None if form.symmetric else points, form)
 
 
 def block_ranges(
@@ -144,6 +158,5 @@ def rounded_codes(blocks: np.ndarray, scales: np.ndarray, points: np.ndarray, fo
     wide = blocks * inverse[:, None]
     wide += points.astype(np.float32)[:, None]
     wide += np.float32(0.5)
-    np.floor(wide, out=wide)
-    np.clip(wide, 0, form.top, out=wide)
-    return wide.astype(np.uint8)
+    np.clip(wide, np.float32(0), np.float32(form.top), out=wide)
+    return wide.astype(np.uint8)  # which rounds down

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +19,7 @@ from intarsia.quantization.description.node_order import names_read, subgraphs
 from intarsia.quantization.description.tensor_marks import logger
 from intarsia.quantization.description.weights_in_file import stored_array
 from intarsia.quantization.numerics.block_weights import BlockFormat, BlockWeights, nearest, packed_bits
+from intarsia.quantization.numerics.shares import computed_ahead
 from intarsia.quantization.writers.qdq import MICROSOFT, set_import
 
 Compute = Callable[[onnx.NodeProto, np.ndarray, BlockFormat], BlockWeights]
@@ -82,11 +85,20 @@ def _require(model: onnx.ModelProto, opset: int) -> None:
 
 def _graph(plan: WeightOnlyPlan, path: Sequence[onnx.GraphProto]) -> int:
     graph, nodes, count = path[-1], [], 0
-    for node in graph.node:
-        own = copied(node)
+    owned = [copied(node) for node in graph.node]
+    matrices = {id(own): _matrix(plan, own, path) for own in owned if own.op_type == "MatMul" and plan.wants(own)}
+    blocks = computed_ahead(
+        (math.prod(matrix.tensor.dims) * 4, partial(_blocks, plan, matrix)) for matrix in matrices.values() if matrix
+    )
+    for own in owned:
         for sub in subgraphs(own):
             count += _graph(plan, [*path, sub])
-        made = (_matmul if node.op_type == "MatMul" else _gather)(plan, own, path) if plan.wants(node) else None
+        made = None
+        if own.op_type == "MatMul":
+            matrix = matrices.get(id(own))
+            made = _product(plan, matrix, next(blocks), path) if matrix is not None else None
+        elif plan.wants(own):
+            made = _gather(plan, own, path)
         count += made is not None
         nodes += [own] if made is None else made
     graph.ClearField("node")
@@ -116,24 +128,48 @@ def _in_type(values: np.ndarray, name: str, kind: int) -> TensorProto:
     )
 
 
-def _matmul(plan: WeightOnlyPlan, node: onnx.NodeProto, path: Sequence[onnx.GraphProto]) -> list[onnx.NodeProto] | None:
+@dataclass(frozen=True)
+class _Matrix:
+    """A MatMul's stored weights, and the graph that has them."""
+
+    node: onnx.NodeProto
+    tensor: TensorProto
+    graph: onnx.GraphProto
+
+
+def _matrix(plan: WeightOnlyPlan, node: onnx.NodeProto, path: Sequence[onnx.GraphProto]) -> _Matrix | None:
+    """The weights that are to be in blocks; None where there are none."""
     found = _stored(node.input[1], path)
     if found is None:
         return None
-    tensor, graph = found
-    shape = list(tensor.dims)
+    shape = list(found[0].dims)
     if len(shape) < 2 or any(size != 1 for size in shape[:-2]) or 0 in shape:
         logger.info("%s: its weights of shape %s are no matrix, and stay as they are", node.name, shape)
         return None
+    return _Matrix(node, *found)
+
+
+def _blocks(plan: WeightOnlyPlan, matrix: _Matrix) -> BlockWeights:
+    """The weights in blocks; threads do this for several matrices at once."""
+    node, tensor = matrix.node, matrix.tensor
     weights = stored_array(tensor, plan.folder)
     if tensor.data_type == TensorProto.BFLOAT16:
         weights = weights.astype(np.float32)
-    weights = weights.reshape(shape[-2:])
+    weights = weights.reshape(list(tensor.dims)[-2:])
     form = plan.formats.get(node.name, plan.form)
     if plan.pairs and plan.whole_columns:
         form = BlockFormat(form.bits, -(-len(weights) // 8) * 8, form.symmetric)
     blocks = plan.compute(node, weights, form)
-    ranked = _rank(node.input[0], path)
+    if not plan.pairs:
+        _ = blocks.packed_columns  # here, where other matrices are not waited for
+    return blocks
+
+
+def _product(
+    plan: WeightOnlyPlan, matrix: _Matrix, blocks: BlockWeights, path: Sequence[onnx.GraphProto]
+) -> list[onnx.NodeProto]:
+    node, tensor, graph = matrix.node, matrix.tensor, matrix.graph
+    shape, ranked = list(tensor.dims), _rank(node.input[0], path)
     lower = len(shape) > 2 and (ranked is None or ranked < len(shape))
     result = f"{node.output[0]}_pre_reshape" if lower else node.output[0]
     make = _pair_nodes if plan.pairs else _nbits_nodes
@@ -147,7 +183,7 @@ def _nbits_nodes(
     plan: WeightOnlyPlan, node: onnx.NodeProto, tensor: TensorProto, graph: onnx.GraphProto, blocks: BlockWeights, result: str
 ) -> list[onnx.NodeProto]:
     form, rows, columns = blocks.format, int(tensor.dims[-2]), int(tensor.dims[-1])
-    codes = numpy_helper.from_array(blocks.packed_columns(), f"{tensor.name}_Q{form.bits}")
+    codes = numpy_helper.from_array(blocks.packed_columns, f"{tensor.name}_Q{form.bits}")
     scales = _in_type(blocks.scales.T, f"{tensor.name}_scales", tensor.data_type)
     stored, points = [codes, scales], blocks.packed_points()
     if points is not None:

@@ -39,7 +39,7 @@ class KernelCalls:
         self.spare: set[str] = set()
 
     def use_pool(self, pool: Pool) -> None:
-        """Run calls on these threads from now on: at most as many as when functions were made, whose memory is for that many."""
+        """Run calls on these threads from now on: at most as many as when functions were made."""
         self.pool, self.threads = pool, pool.num_threads
 
     def __contains__(self, name: str) -> bool:
