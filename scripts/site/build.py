@@ -37,6 +37,14 @@ GENERATED = {
     "reference/python-api.md": "[The Python API](reference/python-api.md): every public name.",
     "reference/command-line.md": "[Every command](reference/command-line.md) of the command line, with its options.",
     "reference/options.md": "[Every option](reference/options.md) of sessions and runs, with its default.",
+    "reference/primitives.md": "[Primitives](reference/primitives.md) for operators of your own.",
+}
+# Files of the source -> the generated pages that say what they do.
+DESCRIBED = {
+    "src/intarsia/__init__.py": "reference/python-api.md",
+    "src/intarsia/cli/app.py": "reference/command-line.md",
+    "src/intarsia/options/config_keys.py": "reference/options.md",
+    "src/intarsia/primitives/lang.py": "reference/primitives.md",
 }
 REFERENCE = "## Reference\n\n"
 
@@ -99,8 +107,9 @@ def linked(text: str, document: str, source: str | None) -> str:
         if not path or "://" in path or path.startswith("mailto:"):
             return link[0]
         path = os.path.normpath(f"{here}/{path}")
-        if path in OUTSIDE:
-            return f"[{words}]({os.path.normpath(f'{away}/{OUTSIDE[path]}')}{hash_sign}{anchor})"
+        other = OUTSIDE.get(path) or DESCRIBED.get(path)
+        if other:
+            return f"[{words}]({os.path.normpath(f'{away}/{other}')}{hash_sign}{anchor})"
         if path.startswith("docs/") and (ROOT / path).suffix in (".md", ".svg", ".png"):
             path = path.removeprefix("docs/")
             path = "index.md" if path == "README.md" else path
@@ -144,6 +153,7 @@ def stage(folder: Path) -> None:
     import python_api
 
     import options
+    import primitives
 
     shutil.rmtree(folder, ignore_errors=True)
     source = source_address()
@@ -155,7 +165,8 @@ def stage(folder: Path) -> None:
     pages["design/decisions/README.md"] += "\n".join(
         ["", "```{toctree}", ":hidden:", "", *(f"/{name}" for name in decisions), "```", ""]
     )
-    pages |= dict(zip(GENERATED, (python_api.text(), command_line.text(), options.text()), strict=True))
+    generated = (python_api.text(), command_line.text(), options.text(), primitives.text())
+    pages |= dict(zip(GENERATED, generated, strict=True))
     for name, text in pages.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")

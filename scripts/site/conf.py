@@ -36,6 +36,7 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 python_use_unqualified_type_names = True
+add_module_names = False
 
 
 def _restructured(app: Any, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:

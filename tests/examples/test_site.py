@@ -55,6 +55,7 @@ def test_the_front_page_lists_what_is_generated() -> None:
         ("[a](../SECURITY.md)", "docs/security.md", "[a](reporting.md)"),
         ("[a](../../CONTRIBUTING.md#set-up)", "docs/design/roadmap.md", "[a](../contributing.md#set-up)"),
         ("[a](docs/pipeline.md)", "CONTRIBUTING.md", "[a](pipeline.md)"),
+        ("[a](../src/intarsia/primitives/lang.py)", "docs/custom-operators.md", "[a](reference/primitives.md)"),
         ("[a](#below), [b](https://example.org/x.md)", "docs/cli.md", "[a](#below), [b](https://example.org/x.md)"),
         ("```\n[a](../src/x.py)\n```\n", "docs/cli.md", "```\n[a](../src/x.py)\n```\n"),
     ],
@@ -79,6 +80,16 @@ def test_every_public_name_has_a_subject() -> None:
         assert len(re.findall(rf":: intarsia\.{name}$", text, re.MULTILINE)) == 1, name
     with pytest.raises(ValueError, match="differ in \\['not_public'\\]"):
         script("python_api").check({*intarsia.__all__, "get_version_string", "not_public"})
+
+
+def test_primitives_exist() -> None:
+    from intarsia.custom_ops import primitives as k
+
+    page = script("primitives")
+    names = [name for names in page.SUBJECTS.values() for name in names.split()]
+    assert len(names) == len(set(names))
+    assert all(callable(getattr(k, name)) for name in names)
+    assert ".. autofunction:: select\n" in page.text()
 
 
 def test_every_command_has_its_options() -> None:
