@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 # Subject -> names of intarsia.custom_ops.primitives; those that only the implementation needs are left out.
 SUBJECTS: dict[str, str] = {
     "One element at a time": (
@@ -19,14 +21,19 @@ SUBJECTS: dict[str, str] = {
 def text() -> str:
     from intarsia.custom_ops import primitives as k
 
+    def listed(names: Iterable[str]) -> str:
+        return ", ".join(f"`{name}`" for name in sorted(names))
+
     lines = [
         "# Primitives", "",
-        "`from intarsia.custom_ops import primitives as k`: the tensor operations in which "
-        "[operators of your own](../custom-operators.md) are written. An operand is a tensor or a Python number. "
-        "Tensors have `x.dtype`, `x.shape` and `x.rank`, and take the operators `+ - * / < <= > >= & | ^ ~`.", "",
-        "`k.unary(NAME, x)` computes one of " + ", ".join(f"`{name}`" for name in sorted(k.UNARY)) + ".", "",
-        "`k.binary(NAME, a, b)` computes one of " + ", ".join(f"`{name}`" for name in sorted([*k.BINARY, *k.COMPARISONS])) + ".",
-        "", "`k.reduce(x, NAME, axes)` combines by one of " + ", ".join(f"`{name}`" for name in sorted(k.REDUCTIONS)) + ".", "",
+        (
+            "`from intarsia.custom_ops import primitives as k`: the tensor operations in which "
+            "[operators of your own](../custom-operators.md) are written. An operand is a tensor or a Python number. "
+            "Tensors have `x.dtype`, `x.shape` and `x.rank`, and take the operators `+ - * / < <= > >= & | ^ ~`."
+        ), "",
+        f"`k.unary(NAME, x)` computes one of {listed(k.UNARY)}.", "",
+        f"`k.binary(NAME, a, b)` computes one of {listed(k.BINARY | k.COMPARISONS)}.", "",
+        f"`k.reduce(x, NAME, axes)` combines by one of {listed(k.REDUCTIONS)}.", "",
     ]  # fmt: skip
     for subject, names in SUBJECTS.items():
         lines += [f"## {subject}", "", "```{eval-rst}", ".. currentmodule:: intarsia.primitives.lang", ""]

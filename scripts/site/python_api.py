@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-# Subject -> the public names, in the order in which a reader needs them. A name that is missing here is an error.
+# Subject -> the public names, in the order in which a reader needs them. Names that are missing here come last.
 SUBJECTS: dict[str, str] = {
     "Sessions": "InferenceSession SessionOptions RunOptions IOBinding NodeArg ModelMetadata",
     "Values": "OrtValue OrtValueVector SparseTensor copy_tensors LoraAdapter AdapterFormat",
@@ -46,13 +46,13 @@ SUBJECTS: dict[str, str] = {
 _UNLISTED = {"__version__"}
 
 
-def check(public: set[str]) -> None:
-    """Raises ValueError where a public name has no subject, or one that has is not public."""
+def subjects(public: set[str]) -> dict[str, list[str]]:
+    """All public names by subject. Raises ValueError where SUBJECTS has a name that is not public, or one twice."""
     listed = [name for names in SUBJECTS.values() for name in names.split()]
-    twice = sorted({name for name in listed if listed.count(name) > 1})
-    wrong = sorted((public - _UNLISTED) ^ set(listed))
-    if wrong or twice:
-        raise ValueError(f"SUBJECTS of {__file__} and the public names differ in {wrong}; given twice: {twice}")
+    if wrong := sorted({name for name in listed if name not in public or listed.count(name) > 1}):
+        raise ValueError(f"SUBJECTS of {__file__} has names that are not public, or twice: {', '.join(wrong)}")
+    rest = sorted(public - _UNLISTED - set(listed))
+    return {subject: names.split() for subject, names in SUBJECTS.items()} | ({"More": rest} if rest else {})
 
 
 def _directive(name: str, value: Any) -> Iterator[str]:
@@ -78,14 +78,13 @@ def _is_error(value: Any) -> bool:
 def text() -> str:
     import intarsia
 
-    check(set(intarsia.__all__) | {"get_version_string"})
     lines = [
         "# The Python API", "",
         ("`import intarsia as ort`: the public names of the package, from their docstrings. "
         "[Compatibility](../compatibility.md) lists the names of onnxruntime beside them."), "",
     ]  # fmt: skip
-    for subject, names in SUBJECTS.items():
+    for subject, names in subjects(set(intarsia.__all__) | {"get_version_string"}).items():
         lines += [f"## {subject}", ""]
-        for name in names.split():
+        for name in names:
             lines += _directive(name, getattr(intarsia, name))
     return "\n".join(lines)

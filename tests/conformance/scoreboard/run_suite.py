@@ -1,4 +1,4 @@
-"""ONNX's backend suite through `intarsia.backend`, as the ONNX Backend Scoreboard runs it: counts, and the cases that do not pass.
+"""ONNX's backend suite through `intarsia.backend`, as the ONNX Backend Scoreboard runs it: counts, and the cases that fail.
 
     python tests/conformance/scoreboard/run_suite.py [--real-models] [PATTERN ...]
 
@@ -45,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
     for case, why in result.skipped:
         print(f"skipped  {case._testMethodName}: {why[:200]}")
     passed = result.testsRun - len(wrong) - len(result.skipped)
-    print(f"{result.testsRun} cases in {time.perf_counter() - start:.0f} s: {passed} passed, {len(wrong)} failed, {len(result.skipped)} skipped")
+    counts = f"{passed} passed, {len(wrong)} failed, {len(result.skipped)} skipped"
+    print(f"{result.testsRun} cases in {time.perf_counter() - start:.0f} s: {counts}")
     return 1 if wrong else 0
 
 
