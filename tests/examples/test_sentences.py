@@ -66,7 +66,8 @@ def longer(text: str) -> list[str]:
 
 
 def test_sentences_are_found() -> None:
-    text = "# Not one\n\nOne `a b c`. Two is\nhere: [a link](x.md)!\n\n- an item\n- Another. And on\n\n| a | table |\n\n```\nno.\n```\n"
+    text = "# Not one\n\nOne `a b c`. Two is\nhere: [a link](x.md)!\n\n- an item\n- Another. And on\n\n| a | table |\n"
+    text += "\n```\nNot this.\n```\n"
     assert sentences(text) == ["One Code.", "Two is here: a link!", "an item", "Another.", "And on"]
     assert longer("word " * 26 + ".") and not longer("word " * 25 + ".")
 
