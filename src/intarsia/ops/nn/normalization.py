@@ -211,7 +211,7 @@ def _stashed(x: Tensor, dtype: DType, node: NodeContext, output: int) -> Tensor 
 def rms_normalization(X: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Tensor:
     wide = _wide(X)
     y, _ = root_mean_square(k.cast(X, wide), range(normal_axis(axis, X.rank), X.rank), epsilon)
-    return k.cast(y * k.cast(scale, wide), X.dtype)
+    return k.cast(y * k.cast(scale, wide), scale.dtype)
 
 
 @op("SimplifiedLayerNormalization", 1)
