@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from intarsia.errors import InvalidGraph
+
+if TYPE_CHECKING:
+    import logging
 
 _strict: ContextVar[bool] = ContextVar("intarsia strict", default=False)
 

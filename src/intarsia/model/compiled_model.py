@@ -6,7 +6,6 @@ any number of threads may run one compiled model.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +27,8 @@ from intarsia.partition.partition import Copy, Part, Partition, PartitionOptions
 from intarsia.values.feeds import fast_calls
 
 if TYPE_CHECKING:
+    import logging
+
     from intarsia.model.runnable import RunCall
     from intarsia.model.trace_profile import Profile
 
