@@ -18,9 +18,9 @@ from intarsia.codegen.llvm import compile_ir
 from intarsia.codegen.llvm.jit import emit_assembly
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.common.units import TILES, VECTORS
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import word_micro_text, word_text, word_tile
 from intarsia.runtime import roofline
 

@@ -20,22 +20,24 @@ from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang as k
 from intarsia.providers.cpu.kernels.attention.many_queries_microkernel import lane_micro_text
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, micro_text
+from intarsia.providers.cpu.kernels.common.microkernel import micro_text
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import stepped_micro_text
 from intarsia.providers.cpu.kernels.conv.grouped.depthwise_kernel import kernel_text as depthwise_text
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec
 from intarsia.providers.cpu.kernels.conv.winograd.int8 import micro_text as winograd_bytes_text
 from intarsia.providers.cpu.kernels.fourier.fft_kernel import Form as FourierForm
 from intarsia.providers.cpu.kernels.fourier.fft_kernel import kernel_text as fourier_text
 from intarsia.providers.cpu.kernels.linalg.determinant_kernel import kernel_text as determinant_text
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.packed_a_kernel import tiled_text
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import byte_micro_text
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat, unpack_text
 from intarsia.providers.cpu.kernels.ml.trees_kernel import combine_text
 from intarsia.providers.cpu.kernels.moe.expert_kernels import products_text
 from intarsia.providers.cpu.kernels.movement.transpose_kernel import kernel_text as transpose_text
-from intarsia.providers.cpu.kernels.pooling.pooling_kernel import GlobalPoolSpec, global_pool_text
+from intarsia.providers.cpu.kernels.pooling.pooling_arguments import GlobalPoolSpec
+from intarsia.providers.cpu.kernels.pooling.pooling_kernel import global_pool_text
 from intarsia.providers.cpu.kernels.quantize.dynamic_quantize_kernel import range_text
 from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import RecurrentSpec
 from intarsia.providers.cpu.kernels.recurrent.rnn_kernel import kernel_text as recurrent_text

@@ -18,15 +18,15 @@ from intarsia.plan.array_address import address_of
 from intarsia.providers.cpu.first_tier import kernel_specs
 from intarsia.providers.cpu.first_tier.kernel_calls import HOLES, Fast, KernelCalls, aligned, claims, is_float32, new
 from intarsia.providers.cpu.first_tier.products import Product
-from intarsia.providers.cpu.kernels.common.microkernel import tile_of
-from intarsia.providers.cpu.kernels.common.pack_b import packed_nbytes
-from intarsia.providers.cpu.kernels.conv import implicit_gemm
-from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import window_args
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, WindowOperands
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand, Threads
-from intarsia.providers.cpu.kernels.pooling import pooling_kernel
-from intarsia.providers.cpu.kernels.pooling.pooling_kernel import GlobalPoolSpec
+from intarsia.providers.cpu.kernels.common.panels import packed_nbytes
+from intarsia.providers.cpu.kernels.common.tiles import tile_of
+from intarsia.providers.cpu.kernels.conv import window_products
+from intarsia.providers.cpu.kernels.conv.grouped import depthwise_arguments
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import window_args
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape, WindowOperands
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import Operand, Threads
+from intarsia.providers.cpu.kernels.pooling import pooling_arguments
+from intarsia.providers.cpu.kernels.pooling.pooling_arguments import GlobalPoolSpec
 
 _FLOAT = DType.FLOAT
 _MOST_SIZES = 64  # whose calls a convolution remembers
@@ -50,7 +50,7 @@ def conv(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) ->
     of = _Convolution(calls, (filters, depth), group, window, bias)
     name = f"depthwise {window.kernel} {window.strides}"
     if name in calls and depth == 1 and filters == group and not window.is_dilated:
-        return of.by_channels(name, depthwise_kernel.pack_weights(weights, calls.target))
+        return of.by_channels(name, depthwise_arguments.pack_weights(weights, calls.target))
     return of.by_products(_packed_filters(weights, group, calls))
 
 
@@ -86,10 +86,10 @@ def _bias(node: Node, constants: Mapping[str, np.ndarray], filters: int) -> np.n
 
 
 def _packed_filters(weights: np.ndarray, group: int, calls: KernelCalls) -> np.ndarray:
-    """As `implicit_gemm.pack_weights`, by the threads where there is one group."""
+    """As `window_products.pack_weights`, by the threads where there is one group."""
     tile = tile_of(_FLOAT, calls.target)
     if group > 1:
-        return implicit_gemm.pack_weights(weights, group, tile)
+        return window_products.pack_weights(weights, group, tile)
     filters, count = len(weights), math.prod(weights.shape[1:])
     rows = np.ascontiguousarray(np.moveaxis(weights, 1, -1))
     packed = aligned(packed_nbytes(count, filters, tile))
@@ -150,7 +150,7 @@ class _Convolution:
 
         def make(shape: ConvShape) -> Callable[..., None]:
             data = WindowOperands(HOLES[0], HOLES[1], address_of(packed), [Operand(address_of(self.bias))])
-            return calls.prepared(name, depthwise_kernel.depthwise_args(spec, calls.target, shape, data))
+            return calls.prepared(name, depthwise_arguments.depthwise_args(spec, calls.target, shape, data))
 
         def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
             sized = self._sized(operands[0], make)
@@ -170,10 +170,10 @@ class _Convolution:
         def make(shape: ConvShape) -> Callable[..., None]:
             data = WindowOperands(
                 HOLES[0], HOLES[1], address_of(packed),
-                [implicit_gemm.conv_operand("column", _FLOAT, address_of(self.bias), shape, target)],
-                micro=calls.addresses["micro"], taps=implicit_gemm.displacements(shape, _FLOAT, target),
+                [window_products.conv_operand("column", _FLOAT, address_of(self.bias), shape, target)],
+                micro=calls.addresses["micro"], taps=window_products.displacements(shape, _FLOAT, target),
             )  # fmt: skip
-            arguments = implicit_gemm.conv_args(spec, target, shape, data, Threads(calls.threads, HOLES[2]))
+            arguments = window_products.conv_args(spec, target, shape, data, Threads(calls.threads, HOLES[2]))
             return calls.prepared("gemm packed True", arguments)
 
         def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
@@ -245,7 +245,7 @@ def global_pool(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCa
         batch, channels = x.shape[:2]
         y = new((batch, channels, *[1] * (x.ndim - 2)))
         sizes = (batch, math.prod(x.shape[2:]), channels)
-        calls(f"global {operation}", pooling_kernel.global_pool_args(spec, address_of(source), address_of(y), sizes))
+        calls(f"global {operation}", pooling_arguments.global_pool_args(spec, address_of(source), address_of(y), sizes))
         return [y]
 
     return run

@@ -17,9 +17,9 @@ from intarsia.providers.cpu.first_tier.kernel_specs import POOLS, UNARY, WINDOWS
 from intarsia.providers.cpu.kernels.attention import softmax_kernel
 from intarsia.providers.cpu.kernels.common.microkernel import micro_text
 from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments, gemm_kernel
 from intarsia.providers.cpu.kernels.pooling import pooling_kernel
-from intarsia.providers.cpu.kernels.pooling.pooling_kernel import GlobalPoolSpec
+from intarsia.providers.cpu.kernels.pooling.pooling_arguments import GlobalPoolSpec
 
 _FLOAT = DType.FLOAT
 Make = Callable[[Target], KernelText]
@@ -54,7 +54,7 @@ def normalisation_loop(name: str, target: Target) -> LoopKernel:
 def kernels() -> Iterator[tuple[str, Make]]:
     """Names and who writes each."""
     yield "micro", partial(micro_text, _FLOAT)
-    for layout in gemm_kernel.B_LAYOUTS:
+    for layout in gemm_arguments.B_LAYOUTS:
         for bias in (False, True):
             yield f"gemm {layout} {bias}", partial(gemm_kernel.kernel_text, gemm_spec(layout, bias))
     yield "pack", pack_kernel.kernel_text

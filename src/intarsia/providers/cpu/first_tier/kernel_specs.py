@@ -15,8 +15,8 @@ from intarsia.primitives import lang
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 
 if TYPE_CHECKING:
-    from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
-    from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+    from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec
+    from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
 
 _FLOAT = DType.FLOAT
 _CHUNK = 4096  # elements that a loop of `loop_nest` goes over at once
@@ -42,19 +42,19 @@ def biased() -> Epilogue:
 
 
 def gemm_spec(layout: str, bias: bool) -> GemmSpec:
-    from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+    from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
 
     return GemmSpec(_FLOAT, layout, biased() if bias else None)
 
 
 def depthwise_spec(kernel: tuple[int, ...], strides: tuple[int, ...]) -> WindowSpec:
-    from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
+    from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec
 
     return WindowSpec("multiply", kernel, strides, (1,) * len(kernel), _FLOAT, biased())
 
 
 def pool_spec(operation: str, kernel: tuple[int, ...], strides: tuple[int, ...]) -> WindowSpec:
-    from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
+    from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec
 
     return WindowSpec(operation, kernel, strides, (1,) * len(kernel), _FLOAT)
 

@@ -6,8 +6,8 @@ from intarsia.codegen.builder.kernel_body import Module
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.microkernel import tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import emit_pack_columns
+from intarsia.providers.cpu.kernels.common.tiles import tile_of
 
 _FLOAT = DType.FLOAT
 

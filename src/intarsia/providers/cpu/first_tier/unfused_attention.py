@@ -14,7 +14,7 @@ from intarsia.plan.argument_tables import Spread, Table
 from intarsia.plan.array_address import address_of
 from intarsia.providers.cpu.first_tier import kernel_specs
 from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, aligned, claims, is_float32, new
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import matrix_args, scratch_nbytes
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import matrix_args, scratch_nbytes
 
 _FLOAT = DType.FLOAT
 # Attributes that are taken, and what others are where they say nothing; those that say more are the reference's.

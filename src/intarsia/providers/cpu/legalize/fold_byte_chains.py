@@ -17,7 +17,7 @@ from intarsia.ops.framework.evaluate import evaluate_node
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.framework.registry import Registry
 from intarsia.ops.internal.integers import DOMAIN
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import BYTES
 from intarsia.providers.cpu.legalize.lowering_pass import LegalizeEnv
 from intarsia.providers.cpu.value_names import derived_name
 

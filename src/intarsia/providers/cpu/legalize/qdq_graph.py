@@ -11,7 +11,7 @@ from intarsia.graph.model import Constant, Node, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.internal.integers import DOMAIN
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import BYTES
 from intarsia.providers.cpu.legalize.graph_rewriter import GraphRewriter
 
 DOMAINS = ("", "com.microsoft")  # of QuantizeLinear and DequantizeLinear

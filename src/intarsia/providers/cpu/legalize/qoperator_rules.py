@@ -7,7 +7,7 @@ import numpy as np
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node, TensorType
 from intarsia.ops.contrib.qoperator import bnb4_weights
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import BYTES
 from intarsia.providers.cpu.kernels.matmul_nbits.matmul_nbits import whole_blocks
 from intarsia.providers.cpu.legalize.qdq_graph import Draft
 

@@ -23,8 +23,8 @@ from intarsia.primitives.lang import Tensor, walk
 from intarsia.primitives.substitute import simplified
 from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec
 from intarsia.providers.cpu.kernels.matmul.matmul import MatMul, TransposedMatMul
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS
 from intarsia.providers.cpu.kernels.matmul_int8.matmul_int8 import ByteMatMul, Zero, byte_factor, zero_of
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
 
 _HALF = (DType.FLOAT16, DType.BFLOAT16)
 _FAST = (DType.FLOAT, DType.DOUBLE)

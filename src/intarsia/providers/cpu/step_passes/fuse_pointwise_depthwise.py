@@ -13,11 +13,11 @@ from intarsia.graph.dims import is_static
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import SCRATCH, Argument, Code, Jump, Ref, ScratchCall, Sizes, Step
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.conv import fused_pointwise_depthwise_kernel, implicit_gemm
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
+from intarsia.providers.cpu.kernels.conv import fused_pointwise_depthwise_kernel, window_products
 from intarsia.providers.cpu.kernels.conv.conv_arguments import DepthwiseCall, ProductCall
-from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec, window_operand
+from intarsia.providers.cpu.kernels.conv.grouped import depthwise_arguments
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec, window_operand
 from intarsia.providers.cpu.kernels.conv.window_geometry import WHOLE
 
 _LEAST_NBYTES = 1 << 20  # of the map between: smaller ones stay in the second-level cache anyway
@@ -84,7 +84,7 @@ class PairCall(ScratchCall):
 
     def _cut(
         self, size: Sizes, threads: int
-    ) -> tuple[implicit_gemm.ConvShape, list[fused_pointwise_depthwise_kernel.Stripe], int]:
+    ) -> tuple[window_products.ConvShape, list[fused_pointwise_depthwise_kernel.Stripe], int]:
         """The window's sizes, the stripes of an image, and the bytes of a line of the map between."""
         shape = self.window.geometry.at(size)
         line_nbytes = shape.spatial[1] * shape.channels * itemsize(DType.FLOAT)
@@ -123,13 +123,13 @@ class PairCall(ScratchCall):
         spec: WindowSpec = self.window.spec
         return itemsize(spec.epilogue.dtype if spec.epilogue else spec.dtype)
 
-    def _product(self, size: Sizes, shape: implicit_gemm.ConvShape, first: int, last: int) -> Sequence[Argument]:
+    def _product(self, size: Sizes, shape: window_products.ConvShape, first: int, last: int) -> Sequence[Argument]:
         """The product for some lines of the first image; its result's address is set when it runs."""
         lines = replace(self.product.geometry.at(size), batch=1, spatial=(last - first, shape.spatial[1]))
         skipped = first * shape.spatial[1] * lines.channels * itemsize(DType.FLOAT)
         return self.product.placed(lines, Ref(self.product.x, skipped), 0)
 
-    def _window(self, shape: implicit_gemm.ConvShape, stripe: fused_pointwise_depthwise_kernel.Stripe) -> Sequence[Argument]:
+    def _window(self, shape: window_products.ConvShape, stripe: fused_pointwise_depthwise_kernel.Stripe) -> Sequence[Argument]:
         (first, last), (low, high) = stripe.out, stripe.inner
         spec: WindowSpec = self.window.spec
         above = low - (first * shape.strides[0] - shape.pads[0])  # lines of the border that the stripe begins with
@@ -138,5 +138,5 @@ class PairCall(ScratchCall):
         part = replace(shape, batch=1, spatial=(high - low, shape.spatial[1]), pads=pads)
         skipped = first * shape.output[1] * shape.filters * self._out_size
         given = [window_operand(o.kind, o.dtype, Ref(o.name), shape.filters, part.output) for o in self.window.operands]
-        data = implicit_gemm.WindowOperands(0, Ref(self.window.y, skipped), Ref(self.window.weights), given)
-        return depthwise_kernel.depthwise_args(spec, self.target, part, data)
+        data = window_products.WindowOperands(0, Ref(self.window.y, skipped), Ref(self.window.weights), given)
+        return depthwise_arguments.depthwise_args(spec, self.target, part, data)

@@ -27,7 +27,7 @@ from intarsia.providers.cpu.kernels.attention.attention_arguments import (
     Scoring,
 )
 from intarsia.providers.cpu.kernels.attention.many_queries_microkernel import lane_micro_text
-from intarsia.providers.cpu.kernels.common import pack_b
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import tiled_pairs_text
 
 TAPS = np.array(attention_arguments.taps(t.host()), np.int64)
@@ -87,7 +87,7 @@ def attend(
 
 
 def _scratch(nbytes: int) -> np.ndarray:
-    scratch = pack_b.aligned_zeros((nbytes + 64,), np.uint8)
+    scratch = aligned_zeros((nbytes + 64,), np.uint8)
     scratch[:] = 0xFF
     return scratch
 

@@ -13,8 +13,8 @@ import template_kernels as t
 
 from intarsia.providers.cpu.kernels.attention.attention_arguments import lane_tile
 from intarsia.providers.cpu.kernels.attention.many_queries_microkernel import lane_micro_text
-from intarsia.providers.cpu.kernels.common import pack_b
 from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
 
 SIGNATURE = ctypes.CFUNCTYPE(None, *[{"p": ctypes.c_void_p, "i": ctypes.c_int64}[p] for p in PARAMETERS])
 TILE = lane_tile(t.host())
@@ -28,7 +28,7 @@ def test_sums_of_halves_of_vectors(halves: int, steps: int, accumulate: int) -> 
     rng = np.random.default_rng(halves * 100 + steps)
     columns, used = -(-halves // 2) * TILE.lanes, halves * TILE.lanes // 2
     a, b, out = (
-        pack_b.aligned_zeros(shape, np.float32) for shape in ((steps, TILE.rows), (steps, columns), (TILE.rows, columns))
+        aligned_zeros(shape, np.float32) for shape in ((steps, TILE.rows), (steps, columns), (TILE.rows, columns))
     )
     a[:], b[:], out[:] = (rng.standard_normal(x.shape) for x in (a, b, out))
     out[:, used:] = 0

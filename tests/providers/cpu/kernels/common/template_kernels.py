@@ -21,7 +21,8 @@ from intarsia.graph.dtypes import DType
 from intarsia.plan.argument_tables import Table
 from intarsia.primitives import lang as k
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, micro_text, tile_of
+from intarsia.providers.cpu.kernels.common.microkernel import micro_text
+from intarsia.providers.cpu.kernels.common.tiles import Tile, tile_of
 
 THREADS = (1, 2, 3, 5)
 ZERO_TAP = np.zeros(1, np.int64)

@@ -12,7 +12,8 @@ import template_kernels as t
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.microkernel import micro_text, tile_of, tiled_micro_text
+from intarsia.providers.cpu.kernels.common.microkernel import micro_text, tiled_micro_text
+from intarsia.providers.cpu.kernels.common.tiles import tile_of
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import byte_micro_text
 

@@ -15,8 +15,9 @@ import template_kernels as t
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.microkernel import EVERY, Met, Tile, met_of, micro_text
-from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
+from intarsia.providers.cpu.kernels.common.microkernel import EVERY, Met, met_of, micro_text
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import STEPS, stepped_micro_text
 
 TILES = [Tile(14, 2, 16, 4), Tile(8, 3, 16, 4), Tile(8, 3, 8, 4), Tile(6, 4, 16, 4), Tile(6, 2, 8, 4)]

@@ -14,15 +14,9 @@ import template_kernels as t
 from intarsia.codegen.llvm.jit import KernelText, emit_assembly
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common import pack_b
-from intarsia.providers.cpu.kernels.common.microkernel import (
-    Tile,
-    micro_text,
-    product_tile,
-    tile_of,
-    tiled_micro_text,
-    tiled_rows,
-)
+from intarsia.providers.cpu.kernels.common.microkernel import micro_text, tiled_micro_text, tiled_rows
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
+from intarsia.providers.cpu.kernels.common.tiles import Tile, product_tile, tile_of
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import pair_rows_text, tiled_pairs_text
 
 _MICRO = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 13)
@@ -32,7 +26,7 @@ PAIRS = pytest.mark.skipif(not t.host().has_pairs, reason="the CPU has no VDPBF1
 
 
 def aligned(x: np.ndarray) -> np.ndarray:
-    found = pack_b.aligned_zeros(x.shape, x.dtype)
+    found = aligned_zeros(x.shape, x.dtype)
     found[...] = x
     return found
 
@@ -56,7 +50,7 @@ def check(
     a_at, b_at = aligned(laid), aligned(stored(b))
     taps = np.arange(ntaps, dtype=np.int64) * k * tile.itemsize
     for accumulate in (0, 1):
-        memory = pack_b.aligned_zeros((rows * width + 16,), dtype.numpy)
+        memory = aligned_zeros((rows * width + 16,), dtype.numpy)
         memory[:] = 0.5
         _MICRO(t.address(text))(
             a_at.ctypes.data, ntaps * k * tile.itemsize, b_at.ctypes.data, width * tile.itemsize, k, taps.ctypes.data, ntaps,

@@ -13,13 +13,13 @@ import template_kernels as t
 
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang as k
-from intarsia.providers.cpu.kernels.common import pack_b
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
+from intarsia.providers.cpu.kernels.common.panels import pack_matrix
 from intarsia.providers.cpu.kernels.common.register_epilogue import Ending, ending_of, takes_residuals
+from intarsia.providers.cpu.kernels.common.tiles import Tile, tile_of
 from intarsia.providers.cpu.kernels.conv import pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec, Operand
 
 SUMS, BIAS = (k.input(i, DType.FLOAT, (1,)) for i in range(2))
 BOUNDS = {
@@ -46,7 +46,7 @@ def product(
 ) -> np.ndarray:
     assert spec.tile is not None
     (m, depth), n = a.shape, b.shape[1]
-    packed, taps = pack_b.pack_matrix(b, spec.tile), pointwise_kernel.row_taps(spec.dtype, t.host())
+    packed, taps = pack_matrix(b, spec.tile), pointwise_kernel.row_taps(spec.dtype, t.host())
     c, whole = t.guarded((m, n), a.dtype.type)
     claims, operands = np.zeros(1, np.int64), [Operand(bias.ctypes.data)]
     if residual is not None:

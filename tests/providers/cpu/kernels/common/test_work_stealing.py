@@ -12,7 +12,8 @@ import template_kernels as t
 
 from intarsia.codegen.builder.kernel_body import Module, Value
 from intarsia.codegen.llvm.jit import get_engine
-from intarsia.providers.cpu.kernels.common.work_stealing import emit_shares, tail
+from intarsia.providers.cpu.kernels.common.pieces import tail
+from intarsia.providers.cpu.kernels.common.work_stealing import emit_shares
 
 SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
 
 
 def reference(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:

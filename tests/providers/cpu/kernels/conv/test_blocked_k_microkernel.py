@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Threads
+from intarsia.providers.cpu.kernels.common import pieces
+from intarsia.providers.cpu.kernels.conv.window_products import WindowOperands
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import Threads
 
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
@@ -13,15 +14,14 @@ from conv_reference import reference
 
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang as k
-from intarsia.providers.cpu.kernels.common import pack_b
-from intarsia.providers.cpu.kernels.common import work_stealing as claiming
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros, pack_matrix
+from intarsia.providers.cpu.kernels.common.tiles import Tile, tile_of
 from intarsia.providers.cpu.kernels.conv import line_buffer_kernel, pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import STEPS, blocked_tile, stepped_micro_text
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
 from intarsia.providers.cpu.kernels.conv.k_blocks import blocks_of
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec, Operand
 
 SHAPES = [
     ConvShape(1, (7, 7), 16, 40, (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
@@ -65,9 +65,9 @@ def rng() -> np.random.Generator:
 
 
 @pytest.fixture(autouse=True)
-def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces that are worth claiming only where work is much more."""
-    monkeypatch.setattr(claiming, "_LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(pieces, "_LEAST_PRODUCTS", 1)
 
 
 def tiles(dtype: DType) -> list[Tile]:
@@ -88,7 +88,7 @@ def convolve(
         line_buffer_kernel.pack_windows(w, spec.tile, s.group),
         line_buffer_kernel.window_tables(spec, t.host(), s, nthreads),
     )
-    scratch = pack_b.aligned_zeros((nthreads, line_buffer_kernel.window_scratch_nbytes(spec, s, nthreads)), np.uint8)
+    scratch = aligned_zeros((nthreads, line_buffer_kernel.window_scratch_nbytes(spec, s, nthreads)), np.uint8)
     y, whole = t.guarded((s.batch, *s.output, s.filters), dtype)
     claims = np.zeros(1, np.int64)
     places = x.ctypes.data, y.ctypes.data, packed.ctypes.data
@@ -157,7 +157,7 @@ def test_rows(m: int, depth: int, rng: np.random.Generator) -> None:
         epilogue = Epilogue(acc + other, ("column",), (DType.FLOAT,))
         for tile in tiles(DType.FLOAT):
             spec, taps = GemmSpec(epilogue=epilogue, tile=tile), pointwise_kernel.row_taps(DType.FLOAT, t.host())
-            micro, packed = t.address(stepped_micro_text(DType.FLOAT, t.host(), tile)), pack_b.pack_matrix(b, tile)
+            micro, packed = t.address(stepped_micro_text(DType.FLOAT, t.host(), tile)), pack_matrix(b, tile)
             for nthreads in (1, 3):
                 c, whole = t.guarded((m, n))
                 claims = np.zeros(1, np.int64)

@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Threads
+from intarsia.providers.cpu.kernels.common import pieces
+from intarsia.providers.cpu.kernels.conv.window_products import WindowOperands
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import Threads
 
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
@@ -12,12 +13,11 @@ import template_kernels as t
 from conv_reference import reference
 
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common import pack_b
-from intarsia.providers.cpu.kernels.common import work_stealing as claiming
-from intarsia.providers.cpu.kernels.conv import implicit_gemm
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.common.panels import packed_nbytes, padded_columns
+from intarsia.providers.cpu.kernels.conv import implicit_gemm, window_products
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
 
 
 def with_border(x: np.ndarray, s: ConvShape, nthreads: int, channels_first: bool = False) -> np.ndarray:
@@ -33,13 +33,13 @@ def convolve(
     s: ConvShape, x: np.ndarray, w: np.ndarray, spec: GemmSpec, nthreads: int, out_dtype: type = np.float32, **more: object
 ) -> np.ndarray:
     padded = with_border(x, s, nthreads)
-    packed = implicit_gemm.pack_weights(w, s.group, t.tile(spec.dtype))
-    taps = implicit_gemm.displacements(s, spec.dtype, t.host())
+    packed = window_products.pack_weights(w, s.group, t.tile(spec.dtype))
+    taps = window_products.displacements(s, spec.dtype, t.host())
     y, whole = t.guarded((s.batch, *s.output, s.filters), out_dtype)
     claims = np.zeros(1, np.int64)
     places = padded.ctypes.data, y.ctypes.data, packed.ctypes.data
     data = WindowOperands(*places, micro=t.micro(spec.dtype), taps=taps, **more)  # type: ignore[arg-type]
-    args = implicit_gemm.conv_args(spec, t.host(), s, data, Threads(nthreads, claims.ctypes.data))
+    args = window_products.conv_args(spec, t.host(), s, data, Threads(nthreads, claims.ctypes.data))
     t.run(gemm_kernel.kernel_text(spec, t.host()), args, nthreads)
     t.check_margin(whole)
     assert claims[0] == 0, "the count of claims is left for the next run"
@@ -47,9 +47,9 @@ def convolve(
 
 
 @pytest.fixture(autouse=True)
-def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces that are worth claiming only where work is much more."""
-    monkeypatch.setattr(claiming, "_LEAST_PRODUCTS", 1)
+    monkeypatch.setattr(pieces, "_LEAST_PRODUCTS", 1)
 
 
 SHAPES = [
@@ -103,7 +103,7 @@ def test_epilogue(s: ConvShape) -> None:
     kinds = ("column", "full", "scalar")
     spec = GemmSpec(epilogue=Epilogue(lang.maximum(a + b + r, 0.0) * f, kinds, (DType.FLOAT,) * 3))
     operands = [
-        implicit_gemm.conv_operand(kind, DType.FLOAT, array.ctypes.data, s, t.host())
+        window_products.conv_operand(kind, DType.FLOAT, array.ctypes.data, s, t.host())
         for kind, array in zip(kinds, (bias, residual, scale), strict=True)
     ]
     y = convolve(s, x, w, spec, 3, operands=operands)
@@ -116,11 +116,11 @@ def test_slices_of_channels() -> None:
     rng = np.random.default_rng(2)
     wide, w = t.random(rng, 2, 6, 7, 12), t.random(rng, 20, 5, 3, 3)
     y = np.full((2, *s.output, 32), 77, np.float32)
-    packed = implicit_gemm.pack_weights(w, 1, t.tile())
-    taps = implicit_gemm.displacements(s, DType.FLOAT, t.host(), x_pixel_nbytes=48)
+    packed = window_products.pack_weights(w, 1, t.tile())
+    taps = window_products.displacements(s, DType.FLOAT, t.host(), x_pixel_nbytes=48)
     places = wide[..., 4:].ctypes.data, y[..., 8:].ctypes.data, packed.ctypes.data
     data = WindowOperands(*places, x_pixel_nbytes=48, y_pixel_nbytes=128, micro=t.micro(), taps=taps)
-    args = implicit_gemm.conv_args(GemmSpec(), t.host(), s, data)
+    args = window_products.conv_args(GemmSpec(), t.host(), s, data)
     t.run(gemm_kernel.kernel_text(GemmSpec(), t.host()), args, 2)
     np.testing.assert_allclose(y[..., 8:28], reference(wide[..., 4:9], w, s), atol=1e-4)
     assert (y[..., :8] == 77).all()
@@ -157,9 +157,9 @@ def test_border(s: ConvShape, channels_first: bool) -> None:
 
 def test_operand_kind() -> None:
     with pytest.raises(ValueError, match="operands of kind column, full, row or scalar; got 'batch'"):
-        implicit_gemm.conv_operand("batch", DType.FLOAT, 0, SHAPES[0], t.host())
+        window_products.conv_operand("batch", DType.FLOAT, 0, SHAPES[0], t.host())
 
 
 def test_packed_weights_are_aligned() -> None:
-    assert implicit_gemm.pack_weights(np.ones((5, 3, 2, 2), np.float32), 1, t.tile()).ctypes.data % 64 == 0
-    assert pack_b.packed_nbytes(12, 5, t.tile()) == 12 * pack_b.padded_columns(5, t.tile()) * 4
+    assert window_products.pack_weights(np.ones((5, 3, 2, 2), np.float32), 1, t.tile()).ctypes.data % 64 == 0
+    assert packed_nbytes(12, 5, t.tile()) == 12 * padded_columns(5, t.tile()) * 4

@@ -11,11 +11,11 @@ import template_kernels as t
 
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common import pack_b
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.matmul import float16_kernel, pack_a, packed_a_kernel
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec, Operand
 
 TILES = (Tile(14, 2, 32, 2), Tile(8, 3, 32, 2))
 needs_halves = pytest.mark.skipif(not t.host().has("avx512fp16"), reason="this CPU has no arithmetic of float16")
@@ -35,8 +35,8 @@ def product(
         nthreads,
     )
     c, whole = t.guarded((m, n), epilogue.dtype.numpy if epilogue is not None else np.float32)
-    scratch = pack_b.aligned_zeros((nthreads, packed_a_kernel.tiled_scratch_nbytes(spec, t.host(), m, k)), np.uint8)
-    sums = pack_b.aligned_zeros((packed_a_kernel.partial_elements(m, n, float16_kernel.sums_tile(tile)),), np.float32)
+    scratch = aligned_zeros((nthreads, packed_a_kernel.tiled_scratch_nbytes(spec, t.host(), m, k)), np.uint8)
+    sums = aligned_zeros((packed_a_kernel.partial_elements(m, n, float16_kernel.sums_tile(tile)),), np.float32)
     claims, micro = np.zeros(1, np.int64), t.address(float16_kernel.half_micro_text(tile, t.host()))
     for part in packed_a_kernel.parts(k, float16_kernel.sums_tile(tile)):
         args = packed_a_kernel.tiled_args(

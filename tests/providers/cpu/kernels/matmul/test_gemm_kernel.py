@@ -11,8 +11,9 @@ import template_kernels as t
 
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common import pack_b
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand, matrix_args
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros, pack_matrix
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments, gemm_kernel
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec, Operand, matrix_args
 
 SIZES = [
     (1, 1, 1),
@@ -32,12 +33,12 @@ def product(spec: GemmSpec, a: np.ndarray, b: np.ndarray, c: np.ndarray, nthread
     """C = A B for [M, K], [K, N] of any layout that the spec names."""
     (m, k), n = a.shape, b.shape[1]
     source = {
-        "packed": lambda: pack_b.pack_matrix(b, t.tile(spec.dtype)),
+        "packed": lambda: pack_matrix(b, t.tile(spec.dtype)),
         "rows": lambda: b,
         "columns": lambda: t.at_page_end(b.T),
     }
     memory = source[spec.b_layout]()
-    scratch = pack_b.aligned_zeros((nthreads, max(1, gemm_kernel.scratch_nbytes(spec, t.host(), k))), np.uint8)
+    scratch = aligned_zeros((nthreads, max(1, gemm_arguments.scratch_nbytes(spec, t.host(), k))), np.uint8)
     args = matrix_args(
         spec, t.host(), micro=t.micro(spec.dtype), a=a.ctypes.data, b=memory.ctypes.data, c=c.ctypes.data, m=m, n=n, k=k,
         taps=t.ZERO_TAP.ctypes.data, scratch=scratch.ctypes.data, **more,
@@ -45,7 +46,7 @@ def product(spec: GemmSpec, a: np.ndarray, b: np.ndarray, c: np.ndarray, nthread
     t.run(gemm_kernel.kernel_text(spec, t.host()), args, nthreads)
 
 
-@pytest.mark.parametrize("layout", gemm_kernel.B_LAYOUTS)
+@pytest.mark.parametrize("layout", gemm_arguments.B_LAYOUTS)
 @pytest.mark.parametrize("dtype", [DType.FLOAT, DType.DOUBLE])
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
 def test_product(m: int, n: int, k: int, dtype: DType, layout: str) -> None:
@@ -76,7 +77,7 @@ def test_weights_that_no_second_level_cache_holds(m: int) -> None:
     target = replace(t.host(), l2_nbytes=1 << 12)
     a, b = t.random(rng, m, 70), t.random(rng, 70, 100)
     c, whole = t.guarded((m, 100))
-    memory, spec = pack_b.pack_matrix(b, t.tile()), GemmSpec()
+    memory, spec = pack_matrix(b, t.tile()), GemmSpec()
     places = {"a": a.ctypes.data, "b": memory.ctypes.data, "c": c.ctypes.data, "taps": t.ZERO_TAP.ctypes.data}
     args = matrix_args(spec, target, micro=t.micro(), m=m, n=100, k=70, **places)
     t.run(gemm_kernel.kernel_text(spec, target), args, 2)
@@ -86,7 +87,7 @@ def test_weights_that_no_second_level_cache_holds(m: int) -> None:
 
 @pytest.mark.parametrize("nthreads", t.THREADS)
 def test_chunks_of_a(nthreads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gemm_kernel, "A_RESIDENT_NBYTES", 4 * 40 * 33)
+    monkeypatch.setattr(gemm_arguments, "A_RESIDENT_NBYTES", 4 * 40 * 33)
     rng = np.random.default_rng(0)
     a, b = t.random(rng, 200, 40), t.random(rng, 40, 100)
     c, _ = t.guarded((200, 100))
@@ -95,7 +96,7 @@ def test_chunks_of_a(nthreads: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 40, 8), (17, 75, 20), (30, 64, 33)])
-@pytest.mark.parametrize("layout", gemm_kernel.B_LAYOUTS)
+@pytest.mark.parametrize("layout", gemm_arguments.B_LAYOUTS)
 def test_every_kind_of_epilogue_operand(m: int, n: int, k: int, layout: str) -> None:
     rng = np.random.default_rng(1)
     a, b = t.random(rng, m, k), t.random(rng, k, n)
@@ -115,7 +116,7 @@ def test_batches_broadcast_and_strided_matrices() -> None:
     rng = np.random.default_rng(2)
     wide, b = t.random(rng, 2, 5, 3, 7), t.random(rng, 3, 7, 20)
     c = np.full((2, 3, 5, 24), 77, np.float32)
-    memory = pack_b.pack_matrix(b, t.tile())
+    memory = pack_matrix(b, t.tile())
     args = matrix_args(
         GemmSpec(), t.host(), micro=t.micro(), a=wide.ctypes.data, b=memory.ctypes.data, c=c[..., 2:].ctypes.data, m=5, n=20,
         k=7, lda=wide.strides[1], ldc=c.strides[2], batch=(2, 3), a_batch=(wide.strides[0], wide.strides[2]),
@@ -147,13 +148,13 @@ def test_residual_may_be_the_output() -> None:
 def test_packing_as_a_step_equals_packing_in_numpy(k: int, n: int, dtype: DType, transposed: bool) -> None:
     rng = np.random.default_rng(4)
     b = t.random(rng, 3, k, n, dtype=dtype.numpy)
-    expected = pack_b.pack_matrix(b, t.tile(dtype))
+    expected = pack_matrix(b, t.tile(dtype))
     source = t.at_page_end(b.swapaxes(1, 2)) if transposed else b
     for nthreads in t.THREADS:
-        out = pack_b.aligned_zeros(expected.shape, dtype.numpy)
+        out = aligned_zeros(expected.shape, dtype.numpy)
         args = [source.ctypes.data, source.strides[1], out.ctypes.data, k, n, 3, source.strides[0]]
         t.run(pack_b.pack_text(pack_b.PackSpec(dtype, transposed), t.host()), args, nthreads)
-        marks = pack_b.pack_matrix(np.broadcast_to(np.arange(1, n + 1), (3, k, n)).astype(dtype.numpy), t.tile(dtype)) > 0
+        marks = pack_matrix(np.broadcast_to(np.arange(1, n + 1), (3, k, n)).astype(dtype.numpy), t.tile(dtype)) > 0
         np.testing.assert_array_equal(out[marks], expected[marks])
 
 
@@ -162,7 +163,7 @@ def test_unknown_layout() -> None:
         GemmSpec(b_layout="diagonal")
 
 
-@pytest.mark.parametrize("layout", gemm_kernel.B_LAYOUTS)
+@pytest.mark.parametrize("layout", gemm_arguments.B_LAYOUTS)
 @pytest.mark.parametrize(("m", "n", "k"), [(0, 5, 3), (5, 0, 3), (0, 0, 0), (17, 40, 0)])
 def test_empty(m: int, n: int, k: int, layout: str) -> None:
     c, whole = t.guarded((m, n))

@@ -11,7 +11,7 @@ import intarsia as ort
 from intarsia.codegen.llvm import target as targets
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, product_tile
+from intarsia.providers.cpu.kernels.common.tiles import Tile, product_tile
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile
 
 _AVX512 = "+avx512f,+avx512bw,+avx512dq,+avx512vl"

@@ -12,16 +12,11 @@ import template_kernels as t
 
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common import pack_b
-from intarsia.providers.cpu.kernels.common.microkernel import (
-    Tile,
-    micro_text,
-    product_tile,
-    tile_of,
-    tiled_micro_text,
-    tiled_rows,
-)
+from intarsia.providers.cpu.kernels.common.microkernel import micro_text, tiled_micro_text, tiled_rows
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros, pack_matrix
+from intarsia.providers.cpu.kernels.common.tiles import Tile, product_tile, tile_of
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec, Operand
 from intarsia.providers.cpu.kernels.matmul.pack_a import k_block, pack_tiles_args, pack_tiles_text
 
 
@@ -41,10 +36,10 @@ def product(
     narrow = pack_b.in_fewer_bits(b, spec.stored) if spec.stored is not None else b
     texts = micro_text(spec.dtype, t.host(), tile, spec.stored), tiled_micro_text(spec.dtype, t.host(), tile)
     assert narrow is not None
-    panels = pack_b.pack_matrix(narrow, tile)
+    panels = pack_matrix(narrow, tile)
     nbytes = packed_a_kernel.tiled_scratch_nbytes(spec, t.host(), m, k)
-    scratch = pack_b.aligned_zeros((nthreads, nbytes), np.uint8)
-    sums = pack_b.aligned_zeros((packed_a_kernel.partial_elements(m, n, tile),), a.dtype)
+    scratch = aligned_zeros((nthreads, nbytes), np.uint8)
+    sums = aligned_zeros((packed_a_kernel.partial_elements(m, n, tile),), a.dtype)
     claims = np.zeros(1, np.int64)
     for part in packed_a_kernel.parts(k, tile):
         args = packed_a_kernel.tiled_args(

@@ -17,8 +17,9 @@ from intarsia.cache.disk_cache import DiskCache
 from intarsia.codegen.llvm import target as targets
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, tiled_rows
+from intarsia.providers.cpu.kernels.common.microkernel import tiled_rows
 from intarsia.providers.cpu.kernels.common.schedule import Candidates
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.matmul.strassen_kernel import cut, saved
 from intarsia.providers.cpu.kernels.matmul.strassen_pieces import alike_panels
 from intarsia.providers.cpu.program import autotune

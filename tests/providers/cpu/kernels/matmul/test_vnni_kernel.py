@@ -11,12 +11,12 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 import template_kernels as t
 
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common import pack_b
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.common.units import EMULATED, TILES, VECTORS
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel, vnni_layout
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec, Operand
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import strip_rows, word_micro_text, word_text, word_tile
 from intarsia.providers.cpu.kernels.matmul.vnni_layout import Rows
 
@@ -46,8 +46,8 @@ def product(
     t.run(vnni_layout.pack_strips_text(source, strip, t.host()), args, nthreads)
     panels = vnni_layout.pack_words(b, tile)
     c, whole = t.guarded((m, n), epilogue.dtype.numpy if epilogue is not None else sums.numpy)
-    scratch = pack_b.aligned_zeros((nthreads, packed_a_kernel.tiled_scratch_nbytes(spec, t.host(), m, k)), np.uint8)
-    between = pack_b.aligned_zeros((packed_a_kernel.partial_elements(m, n, tile),), np.float32)
+    scratch = aligned_zeros((nthreads, packed_a_kernel.tiled_scratch_nbytes(spec, t.host(), m, k)), np.uint8)
+    between = aligned_zeros((packed_a_kernel.partial_elements(m, n, tile),), np.float32)
     claims, micro = np.zeros(1, np.int64), t.address(word_micro_text(source, tile, unit, t.host()))
     for part in packed_a_kernel.parts(k, tile, unit):
         args = packed_a_kernel.tiled_args(

@@ -9,10 +9,11 @@ import template_kernels as t
 
 from intarsia.codegen.llvm.jit import get_engine
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
 from intarsia.providers.cpu.kernels.matmul import gemm_kernel
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, matrix_args
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, byte_micro_text, byte_tile, last_group
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec, matrix_args
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS, last_group
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import byte_micro_text, byte_tile
 from intarsia.providers.cpu.kernels.matmul_int8.pack_int8 import (
     BytePackSpec,
     byte_pack_args,

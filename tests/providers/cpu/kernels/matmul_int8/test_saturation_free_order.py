@@ -10,14 +10,15 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 import template_kernels as t
 
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
-from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.conv import implicit_gemm
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments, gemm_kernel
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
 from intarsia.providers.cpu.kernels.matmul_int8 import saturation_free_order, widened_int16
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, byte_tile
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import byte_tile
 from intarsia.providers.cpu.kernels.matmul_int8.pack_int8 import pack_byte_pairs
 
 TILE = Tile(4, 2, 8, 4)
@@ -88,7 +89,7 @@ def test_ordered_products(m: int, k: int, n: int, kind: str, dtype: type) -> Non
     micro = t.address(saturation_free_order.ordered_micro_text(DType.of(a.dtype), t.host(), byte_tile(t.host())))
     spec, taps = GemmSpec(SUMS), np.zeros(2, np.int64)
     c, whole = t.guarded((m, n), np.int32)
-    args = gemm_kernel.matrix_args(
+    args = gemm_arguments.matrix_args(
         spec, t.host(), micro=micro, a=a.ctypes.data, b=packed.ctypes.data, c=c.ctypes.data, m=m, n=n, k=k,
         taps=taps.ctypes.data, panel_nbytes=packed.shape[1],
     )  # fmt: skip
@@ -107,13 +108,13 @@ def test_products_of_words(m: int, k: int, n: int, kind: str) -> None:
     a[-1], a[0] = 255, -255
     tile = widened_int16.word_tile(t.host())
     spec, taps = GemmSpec(SUMS, tile=tile, stored=DType.INT8), np.zeros(1, np.int64)
-    many = gemm_kernel.many_rows(m, tile)
+    many = gemm_arguments.many_rows(m, tile)
     packed, micro = pack_byte_pairs(b, tile), t.address(widened_int16.word_micro_text(t.host(), tile, many))
-    scratch = aligned_zeros((2 * gemm_kernel.scratch_nbytes(spec, t.host(), spec.steps(k)),), np.dtype(np.uint8))
+    scratch = aligned_zeros((2 * gemm_arguments.scratch_nbytes(spec, t.host(), spec.steps(k)),), np.dtype(np.uint8))
     c, whole = t.guarded((m, n), np.int32)
     rows = np.zeros(m * k + 1, np.int16)  # a last word may have a number more
     rows[: m * k], rows[m * k] = a.reshape(-1), 32767
-    args = gemm_kernel.matrix_args(
+    args = gemm_arguments.matrix_args(
         spec, t.host(), micro=micro, a=rows.ctypes.data, b=packed.ctypes.data, c=c.ctypes.data, m=m, n=n, k=k,
         taps=taps.ctypes.data, scratch=scratch.ctypes.data,
     )  # fmt: skip

@@ -17,7 +17,8 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, kernel_text
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import kernel_text
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_int8 import takes
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat
 

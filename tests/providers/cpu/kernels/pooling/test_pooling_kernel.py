@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import window_args
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import window_args
+from intarsia.providers.cpu.kernels.conv.window_products import WindowOperands
 
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
@@ -15,10 +15,10 @@ import template_kernels as t
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec, window_operand
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
-from intarsia.providers.cpu.kernels.pooling import pooling_kernel
-from intarsia.providers.cpu.kernels.pooling.pooling_kernel import GlobalPoolSpec
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec, window_operand
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
+from intarsia.providers.cpu.kernels.pooling import pooling_arguments, pooling_kernel
+from intarsia.providers.cpu.kernels.pooling.pooling_arguments import GlobalPoolSpec
 
 
 def pool_shape(
@@ -128,7 +128,7 @@ def test_global_pool(batch: int, pixels: int, channels: int, dtype: DType, opera
     expected = x.astype(np.float64).max(1) if operation == "max" else x.astype(np.float64).mean(1)
     for nthreads in t.THREADS:
         y, whole = t.guarded((batch, channels), dtype.numpy)
-        args = pooling_kernel.global_pool_args(spec, x.ctypes.data, y.ctypes.data, (batch, pixels, channels))
+        args = pooling_arguments.global_pool_args(spec, x.ctypes.data, y.ctypes.data, (batch, pixels, channels))
         t.run(pooling_kernel.global_pool_text(spec, t.host()), args, nthreads)
         np.testing.assert_allclose(y, expected, atol=1e-6)
         t.check_margin(whole)
@@ -142,7 +142,7 @@ def test_global_pool_keeps_nan(pixels: int) -> None:
         x[0, at, ::3] = np.nan
         spec = GlobalPoolSpec("max", DType.FLOAT)
         y, _ = t.guarded((1, 70))
-        args = pooling_kernel.global_pool_args(spec, x.ctypes.data, y.ctypes.data, (1, pixels, 70))
+        args = pooling_arguments.global_pool_args(spec, x.ctypes.data, y.ctypes.data, (1, pixels, 70))
         t.run(pooling_kernel.global_pool_text(spec, t.host()), args, 1)
         np.testing.assert_array_equal(y, x.max(1))
 
@@ -153,7 +153,7 @@ def test_global_pool_epilogue() -> None:
     spec = GlobalPoolSpec("average", epilogue=bias_residual(factor))
     y, _ = t.guarded((2, 75))
     operands = [a.ctypes.data for a in (bias, residual, factor)]
-    args = pooling_kernel.global_pool_args(spec, x.ctypes.data, y.ctypes.data, (2, 9, 75), operands)
+    args = pooling_arguments.global_pool_args(spec, x.ctypes.data, y.ctypes.data, (2, 9, 75), operands)
     t.run(pooling_kernel.global_pool_text(spec, t.host()), args, 2)
     np.testing.assert_allclose(y, (x.astype(np.float64).mean(1) + bias + residual) * factor, atol=1e-5)
 

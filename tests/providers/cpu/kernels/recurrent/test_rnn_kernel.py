@@ -8,7 +8,7 @@ pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite
 import template_kernels as t
 
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros, pack_matrix
 from intarsia.providers.cpu.kernels.recurrent import rnn_arguments
 from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import GATES, STATES, RecurrentShape, RecurrentSpec
 from intarsia.providers.cpu.kernels.recurrent.rnn_kernel import kernel_text

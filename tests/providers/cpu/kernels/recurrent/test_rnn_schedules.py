@@ -21,7 +21,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.load import load
 from intarsia.ops import registry
 from intarsia.ops.framework.evaluate import evaluate_node
-from intarsia.providers.cpu.kernels.common.microkernel import tile_of
+from intarsia.providers.cpu.kernels.common.tiles import tile_of
 from intarsia.providers.cpu.kernels.recurrent import rnn_arguments
 from intarsia.providers.cpu.kernels.recurrent.rnn import SCHEDULES, Recurrent
 from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import RecurrentSpec

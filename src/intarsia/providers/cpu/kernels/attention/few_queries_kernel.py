@@ -22,8 +22,9 @@ from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.attention.attention_arguments import FIELDS, KEY_PANELS, POINTERS, AttentionSpec
 from intarsia.providers.cpu.kernels.attention.online_softmax import Rows
 from intarsia.providers.cpu.kernels.attention.score_dots import emit_dots
-from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile, tile_of
+from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS
 from intarsia.providers.cpu.kernels.common.pack_b import emit_pack_columns, emit_pack_rows
+from intarsia.providers.cpu.kernels.common.tiles import Tile, tile_of
 
 _F32 = DType.FLOAT
 

@@ -14,7 +14,8 @@ from intarsia.codegen.llvm.jit import SYMBOL_PLACEHOLDER, KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common.broadcast_a import Numbers
-from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile, TiledMicro, switched
+from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, TiledMicro, switched
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 
 _F32 = DType.FLOAT
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 
 _ROWS = 4  # of queries that share a key once it is loaded
 PARAMETERS = ("p", "i", "p", "i", "i", "i", "i", "i", "i", "p")  # q, its rows' bytes, k, its rows' bytes, size, sizes, scores

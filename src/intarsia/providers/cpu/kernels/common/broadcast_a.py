@@ -7,11 +7,7 @@ from collections.abc import Callable
 from intarsia.codegen.builder.kernel_body import Body, Value
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-
-
-def multiplies_by_lanes(target: Target) -> bool:
-    """Whether a multiply-add takes one lane of a vector for all (ARM64); x86 broadcasts from memory beside multiply-adds."""
-    return target.arch == "aarch64"
+from intarsia.providers.cpu.kernels.common.tiles import multiplies_by_lanes
 
 
 def steps_at_once(target: Target, lanes: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from intarsia.codegen.builder.kernel_body import Body, Value
 from intarsia.graph.dtypes import DType
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 
 
@@ -50,6 +51,3 @@ class Finish:
             body.store_masked(stored, pointer, mask, self.dtype)
 
 
-def itemsize(dtype: DType) -> int:
-    """Bytes of one element in memory."""
-    return max(1, dtype.bits // 8)

@@ -22,8 +22,9 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common.broadcast_a import Numbers, steps_at_once
-from intarsia.providers.cpu.kernels.common.microkernel import EVERY, Met, Tile, dispatched, tile_of, tiled_rows
+from intarsia.providers.cpu.kernels.common.microkernel import EVERY, Met, dispatched, tiled_rows
 from intarsia.providers.cpu.kernels.common.register_epilogue import accumulates, emit_ending
+from intarsia.providers.cpu.kernels.common.tiles import Tile, tile_of
 
 STEPS = 8  # along the sum in one tap
 # Of many steps at once LLVM loads the broadcasts early, and spills accumulators; with four vectors it does not.

@@ -14,9 +14,8 @@ from intarsia.plan.step import Step
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
-from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
 from intarsia.providers.cpu.kernels.common.packing import Layout
+from intarsia.providers.cpu.kernels.common.panels import pack_matrix
 from intarsia.providers.cpu.kernels.common.precision import timed_for
 from intarsia.providers.cpu.kernels.common.schedule import (
     Candidates,
@@ -27,10 +26,11 @@ from intarsia.providers.cpu.kernels.common.schedule import (
     choose,
 )
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.conv import line_buffer_kernel
 from intarsia.providers.cpu.kernels.conv.direct import ImplicitGemm, LineBuffer
 from intarsia.providers.cpu.kernels.conv.few_output_channels import FewOutputChannels
-from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
+from intarsia.providers.cpu.kernels.conv.grouped import depthwise_arguments
 from intarsia.providers.cpu.kernels.conv.grouped.depthwise import Depthwise
 from intarsia.providers.cpu.kernels.conv.grouped.small_groups import SmallGroups
 from intarsia.providers.cpu.kernels.conv.pointwise import PickedPixels, Pointwise, PointwiseStrassen
@@ -88,7 +88,7 @@ class Convolution(Filtered):
         """The buffer of the packed filters (PANELS of pointwise ones, WINDOWS or DEPTHWISE), and what packs them."""
         weights, packing = self.constant_filters(workspace), self.packing(layout, tile)
         if tile is None:
-            return workspace.add(self.reads[1], packing, lambda: depthwise_kernel.pack_weights(weights, target)), []
+            return workspace.add(self.reads[1], packing, lambda: depthwise_arguments.pack_weights(weights, target)), []
         if layout is Layout.PANELS:
             matrix = weights.reshape(weights.shape[:2]).T
             return workspace.add(self.reads[1], packing, lambda: pack_matrix(matrix, tile)), []

@@ -13,14 +13,19 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.argument_tables import Table
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, KernelCall, Ref, ScratchCall, Sizes
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, forms_of
-from intarsia.providers.cpu.kernels.conv import few_output_channels_kernel, implicit_gemm, line_buffer_kernel, pointwise_kernel
-from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import window_operand
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
+from intarsia.providers.cpu.kernels.conv import (
+    few_output_channels_kernel,
+    line_buffer_kernel,
+    pointwise_kernel,
+    window_products,
+)
+from intarsia.providers.cpu.kernels.conv.grouped import depthwise_arguments
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import window_operand
 from intarsia.providers.cpu.kernels.conv.window_geometry import WHOLE, Geometry, Place
+from intarsia.providers.cpu.kernels.conv.window_products import WindowOperands
 from intarsia.providers.cpu.kernels.conv.winograd import spec as winograd_plan
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Threads
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import Threads
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,10 @@ class FilterCall(KernelCall):
     def form(self) -> object:
         return self.geometry, self.spec, self.target, forms_of(self.operands), self.micro
 
-    def _given(self, shape: implicit_gemm.ConvShape, dtype: DType) -> list[gemm_kernel.Operand]:
-        return [implicit_gemm.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, dtype) for o in self.operands]
+    def _given(self, shape: window_products.ConvShape, dtype: DType) -> list[gemm_arguments.Operand]:
+        return [window_products.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target, dtype) for o in self.operands]
 
-    def _windows(self, channels: int, output: tuple[int, ...]) -> list[gemm_kernel.Operand]:
+    def _windows(self, channels: int, output: tuple[int, ...]) -> list[gemm_arguments.Operand]:
         return [window_operand(o.kind, o.dtype, Ref(o.name), channels, output) for o in self.operands]
 
 
@@ -59,7 +64,7 @@ class ConvolutionCall(FilterCall):
     def form(self) -> object:
         return (self.geometry, self.spec, self.target, forms_of(self.operands), self.micro, self.x_place, self.y_place)
 
-    def _data(self, operands: list[gemm_kernel.Operand], taps: Ref | Table | int = 0) -> WindowOperands:
+    def _data(self, operands: list[gemm_arguments.Operand], taps: Ref | Table | int = 0) -> WindowOperands:
         """What the kernel reads and writes."""
         return WindowOperands(
             self._x(), self._y(), Ref(self.weights), operands, self.x_place.pixel_nbytes or None,
@@ -78,7 +83,7 @@ class ProductCall(ConvolutionCall):
 
     @abstractmethod
     def placed(
-        self, shape: implicit_gemm.ConvShape, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
+        self, shape: window_products.ConvShape, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
     ) -> Sequence[Argument]:
         """The arguments for lines that lie at `x` and `y`."""
 
@@ -89,11 +94,11 @@ class ImplicitGemmCall(ProductCall):
         return self.placed(self.geometry.at(size), Ref(self.x), self._y(), Ref(CLAIMS), threads)
 
     def placed(
-        self, shape: implicit_gemm.ConvShape, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
+        self, shape: window_products.ConvShape, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
     ) -> Sequence[Argument]:
-        taps = implicit_gemm.displacements(shape, self.spec.dtype, self.target)
+        taps = window_products.displacements(shape, self.spec.dtype, self.target)
         data = self._data(self._given(shape, self.spec.dtype), taps)._replace(x=x, y=y, x_pixel_nbytes=None)
-        return implicit_gemm.conv_args(self.spec, self.target, shape, data, Threads(threads, claims))
+        return window_products.conv_args(self.spec, self.target, shape, data, Threads(threads, claims))
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ class PointwiseCall(ProductCall):
         return self.placed(self.geometry.at(size), self._x(), self._y(), Ref(CLAIMS), threads)
 
     def placed(
-        self, shape: implicit_gemm.ConvShape, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
+        self, shape: window_products.ConvShape, x: Ref, y: Ref | int, claims: Ref | int = 0, threads: int = 1
     ) -> Sequence[Argument]:
         return pointwise_kernel.rows_args(
             self.spec, self.target, micro=Code(self.micro), a=x, b=Ref(self.weights), c=y,
@@ -145,7 +150,7 @@ class DepthwiseCall(ConvolutionCall):
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
         data = self._data(self._windows(shape.filters, shape.output))
-        return depthwise_kernel.depthwise_args(self.spec, self.target, shape, data)
+        return depthwise_arguments.depthwise_args(self.spec, self.target, shape, data)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.plan.step import Address, Argument
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
 
 _FOUR = 4  # vectors at once
 

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 from intarsia.ep.capability import Support
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, tile_of
+from intarsia.providers.cpu.kernels.common.microkernel import met_of, micro_text
 from intarsia.providers.cpu.kernels.common.packing import Layout
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
-from intarsia.providers.cpu.kernels.conv import implicit_gemm, line_buffer_kernel
+from intarsia.providers.cpu.kernels.common.tiles import Tile, tile_of
+from intarsia.providers.cpu.kernels.conv import line_buffer_kernel, window_products
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
 from intarsia.providers.cpu.kernels.conv.conv_arguments import ImplicitGemmCall, LineBufferCall
 from intarsia.providers.cpu.kernels.conv.conv_cost import FEW_PIXELS, ConvSchedule, estimated, has_few_pixels, reads_floats
 from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork
 from intarsia.providers.cpu.kernels.conv.winograd.cost_model import is_applicable
 from intarsia.providers.cpu.kernels.conv.winograd.winograd import estimated_seconds
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments, gemm_kernel
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.conv.conv import Convolution
@@ -50,7 +51,7 @@ class LineBuffer(ConvSchedule):
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         target, env, dtype, filters = request.target, request.env, node.data.dtype, node.filter_shape[0]
         tile = self._tile(node, env)
-        spec = gemm_kernel.GemmSpec(dtype, "packed", request.epilogue, tile=tile)
+        spec = gemm_arguments.GemmSpec(dtype, "packed", request.epilogue, tile=tile)
         packed, packing = node.packed(request.workspace, Layout.WINDOWS, tile, target)
         rows = node.output.shape[-2] if len(node.kernel) > 1 else None  # a line alone is divided, the last piece may be short
         micro = stepped_micro_text(dtype, target, tile, met_of(tile, rows, filters // node.group))
@@ -83,10 +84,10 @@ class ImplicitGemm(ConvSchedule):
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         target, workspace, dtype, kernel = request.target, request.workspace, node.data.dtype, node.kernel
         weights = node.constant_filters(workspace)
-        spec = gemm_kernel.GemmSpec(dtype, "packed", request.epilogue)
+        spec = gemm_arguments.GemmSpec(dtype, "packed", request.epilogue)
         tile = tile_of(dtype, target)
         packed = workspace.add(
-            node.reads[1], node.packing(Layout.FILTERS, tile), lambda: implicit_gemm.pack_weights(weights, node.group, tile)
+            node.reads[1], node.packing(Layout.FILTERS, tile), lambda: window_products.pack_weights(weights, node.group, tile)
         )
         border, source = node.bordered(target, workspace, request.out, kernel)
         micro = micro_text(dtype, target, met=met_of(tile, node.output.shape[-2], weights.shape[0] // node.group))

@@ -13,16 +13,16 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
 from intarsia.providers.cpu.kernels.common.packing import Layout
 from intarsia.providers.cpu.kernels.common.schedule import LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.common.template import Workspace
 from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
+from intarsia.providers.cpu.kernels.common.tiles import Tile, tile_of
 from intarsia.providers.cpu.kernels.conv import pack_dynamic_filters
 from intarsia.providers.cpu.kernels.conv.conv import Convolution
 from intarsia.providers.cpu.kernels.conv.direct import LineBuffer
 from intarsia.providers.cpu.kernels.conv.grouped.depthwise import Depthwise
-from intarsia.providers.cpu.kernels.conv.grouped.depthwise_line_buffer import LINE
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import LINE
 from intarsia.providers.cpu.kernels.conv.pointwise import Pointwise
 
 if TYPE_CHECKING:

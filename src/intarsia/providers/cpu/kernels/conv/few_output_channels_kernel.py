@@ -18,10 +18,11 @@ from intarsia.codegen.builder.kernel_body import Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.plan.step import Argument
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import FIELDS, Window, WindowSpec, window_args
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, WindowOperands
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import Window
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import FIELDS, WindowSpec, window_args
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape, WindowOperands
 
 _SUMS = 24  # vectors of sums in registers, where there are 32
 _MOST_PIXELS = 8

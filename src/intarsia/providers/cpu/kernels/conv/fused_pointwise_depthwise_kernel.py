@@ -16,7 +16,7 @@ from intarsia.codegen.builder.kernel_body import Module
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.lazy_dataclass import dataclass
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import ARGUMENTS
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import ARGUMENTS
 
 _FIELDS = (
     "product", "window", "stripes", "images", "words", "product_words", "scratch", "scratch_nbytes", "lines_nbytes",

@@ -27,15 +27,16 @@ from intarsia.graph.trace import cached, least, most
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.argument_tables import Inside, Part, Spread, Table
 from intarsia.plan.step import Address, Argument
+from intarsia.providers.cpu.kernels.common import pieces
 from intarsia.providers.cpu.kernels.common import work_stealing as claiming
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
-from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix, packed_nbytes
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
+from intarsia.providers.cpu.kernels.common.panels import pack_matrix, packed_nbytes
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import STEPS
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, WindowOperands
 from intarsia.providers.cpu.kernels.conv.k_blocks import block_fields, blocks_of
 from intarsia.providers.cpu.kernels.conv.pointwise_kernel import LINE, Block, Rows, check, has_long_blocks
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec, Operand, Threads
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape, WindowOperands
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec, Operand, Threads
 
 _CHUNK_NBYTES = 3 << 18  # of a thread's copy
 _SEGMENT = 112  # pixels of a segment of a line, at most
@@ -235,7 +236,7 @@ def window_args(spec: GemmSpec, target: Target, shape: ConvShape, data: WindowOp
         1 if wide else s.strides[2], plan.copied, x_pixel, x_plane * in_planes, channels, plan.block_nbytes, plan.plane_nbytes,
         s.kernel[0], s.strides[0], s.pads[0], s.dilations[0], in_planes, x_plane, int(found.fill), found.blocks, *found.places,
         s.kernel[2], s.dilations[2], s.strides[2], threads.claims,
-        *claiming.tail(copies * panels * each_copy, products, threads.number, whole),
+        *pieces.tail(copies * panels * each_copy, products, threads.number, whole),
     ]  # fmt: skip
     for operand in data.operands:
         args.extend(operand)

@@ -16,8 +16,9 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.plan.step import Address, Argument
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
-from intarsia.providers.cpu.kernels.common.pack_b import packed_nbytes, transposed
+from intarsia.providers.cpu.kernels.common.pack_b import transposed
+from intarsia.providers.cpu.kernels.common.panels import packed_nbytes
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.conv.line_buffer_kernel import padded_channels
 from intarsia.providers.cpu.kernels.conv.pointwise_kernel import LINE
 

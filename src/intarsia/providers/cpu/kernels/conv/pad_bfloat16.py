@@ -12,8 +12,9 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.plan.step import Address, Argument
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, border_args
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
+from intarsia.providers.cpu.kernels.conv.implicit_gemm import border_args
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
 from intarsia.providers.cpu.kernels.matmul.vnni_layout import LINE_WORDS, rounded_pairs
 
 _FIELDS = (

@@ -14,15 +14,16 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of
+from intarsia.providers.cpu.kernels.common.microkernel import met_of
 from intarsia.providers.cpu.kernels.common.packing import Layout
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.conv import implicit_gemm, pointwise_kernel
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
 from intarsia.providers.cpu.kernels.conv.conv_arguments import PointwiseCall
 from intarsia.providers.cpu.kernels.conv.conv_cost import FEW_PIXELS, ConvSchedule, estimated, has_few_pixels, reads_floats
 from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork, Geometry, strides_and_dilations
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments
 from intarsia.providers.cpu.kernels.matmul.strassen import (
     NOT_FASTER,
     SEVEN_EIGHTHS,
@@ -69,7 +70,7 @@ class Pointwise(ConvSchedule):
     def steps(self, node: Convolution, request: KernelRequest) -> list[Step]:
         target, pixels, filters = request.target, node.pixels, node.filter_shape[0]
         tile = _tile(node, request.env)
-        spec = gemm_kernel.GemmSpec(node.data.dtype, "packed", request.epilogue, tile=tile, ends=True)
+        spec = gemm_arguments.GemmSpec(node.data.dtype, "packed", request.epilogue, tile=tile, ends=True)
         packed, packing = node.packed(request.workspace, Layout.PANELS, tile, target)
         micro = stepped_micro_text(node.data.dtype, target, tile, met_of(tile, pixels, filters))
         call = PointwiseCall(
@@ -115,7 +116,7 @@ class PointwiseStrassen(ConvSchedule):
     def products(node: Convolution, request: KernelRequest, *, always: bool) -> list[Step]:
         """The steps; `always`: whether it is not for the estimate to decide, once pixels and threads are known."""
         target, tile = request.target, _tile(node, request.env)
-        spec = gemm_kernel.GemmSpec(node.data.dtype, "packed", request.epilogue, tile=tile)
+        spec = gemm_arguments.GemmSpec(node.data.dtype, "packed", request.epilogue, tile=tile)
         packed, _ = node.packed(request.workspace, Layout.PANELS, tile, target)
         step = pointwise_step(
             spec, request, source=node.reads[0], geometry=node.geometry(node.kernel), label=_label(node),

@@ -18,12 +18,15 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Address, Argument
+from intarsia.providers.cpu.kernels.common import pieces
 from intarsia.providers.cpu.kernels.common import work_stealing as claiming
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile, tiled_rows
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
+from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, tiled_rows
 from intarsia.providers.cpu.kernels.common.register_epilogue import Record, ending_of
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import STEPS
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import A_RESIDENT_NBYTES, Gemm, GemmSpec, Operand
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import A_RESIDENT_NBYTES, GemmSpec, Operand
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Gemm
 
 LINE = 64  # bytes of a pixel's channels in a block
 GROUP = 32  # tiles whose sums wait at once
@@ -108,7 +111,7 @@ def rows_args(
     args = [
         micro, a, lda, b, _near(lda, even, target), c, ldc, m, n, taps, *row_blocks(k, target), k * tile.width * size, tiles,
         even, m % max(1, tiles), chunk, panels, claims,
-        *claiming.tail(tiles * panels, tile.rows * tile.width * k, threads, (chunk,)),
+        *pieces.tail(tiles * panels, tile.rows * tile.width * k, threads, (chunk,)),
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)

@@ -18,12 +18,12 @@ from intarsia.graph.trace import most
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.nn.sliding_windows import WindowAttributes, place_windows
 from intarsia.plan.step import Argument, KernelCall, Ref, Sizes, Step, Work
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.template import Template, Workspace
 from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec, operand_specs, result_spec
-from intarsia.providers.cpu.kernels.conv import implicit_gemm
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES
+from intarsia.providers.cpu.kernels.common.tiles import Tile
+from intarsia.providers.cpu.kernels.conv import implicit_gemm, window_products
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import BYTES
 
 if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference
@@ -143,13 +143,13 @@ class Geometry:
     pads: tuple[Dim, ...]
     group: Dim
 
-    def at(self, size: Sizes) -> implicit_gemm.ConvShape:
+    def at(self, size: Sizes) -> window_products.ConvShape:
         x, pads = tuple(size(d) for d in self.x), tuple(size(p) for p in self.pads)
-        return implicit_gemm.ConvShape(
+        return window_products.ConvShape(
             x[0], x[1:-1], x[-1], size(self.y[-1]), self.kernel, self.strides, self.dilations, pads, size(self.group)
         )
 
-    def usual(self) -> implicit_gemm.ConvShape:
+    def usual(self) -> window_products.ConvShape:
         """The sizes of one image, with usual ones where they are not known."""
         many = self.x[0].symbols if isinstance(self.x[0], Expr) else frozenset()
 

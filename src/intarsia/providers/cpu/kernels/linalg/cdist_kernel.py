@@ -14,8 +14,8 @@ from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.microkernel import tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import emit_pack_columns
+from intarsia.providers.cpu.kernels.common.tiles import tile_of
 
 _BLOCK = 64  # features whose squares are summed before they join the rest: fewer digits are lost over many features
 DTYPES = frozenset((DType.FLOAT, DType.DOUBLE))

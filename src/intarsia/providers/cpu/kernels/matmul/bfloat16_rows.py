@@ -22,19 +22,19 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, KernelCall, Ref, Sizes, Step
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, product_tile, tile_of
 from intarsia.providers.cpu.kernels.common.pack_b import in_16_bits
 from intarsia.providers.cpu.kernels.common.packing import ZERO_TAP, Layout, Packing
 from intarsia.providers.cpu.kernels.common.precision import described_unit, pair_unit
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace, forms_of
+from intarsia.providers.cpu.kernels.common.tiles import Tile, product_tile, tile_of
 from intarsia.providers.cpu.kernels.common.units import VECTORS
-from intarsia.providers.cpu.kernels.conv import implicit_gemm
+from intarsia.providers.cpu.kernels.conv import implicit_gemm, window_products
 from intarsia.providers.cpu.kernels.conv.pad_bfloat16 import pair_border_args, pair_border_text
 from intarsia.providers.cpu.kernels.conv.window_geometry import SHARE_PRODUCTS, ConvWork, Geometry
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel, vnni_layout
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments, gemm_kernel, vnni_layout
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, ConstantFactor, fused_operand, shares
 from intarsia.providers.cpu.kernels.matmul.vnni import pays
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import pair_rows_text
@@ -82,7 +82,7 @@ def row_steps(request: KernelRequest, *, source: str, dtype: DType, m: Dim, weig
     tile, zero = product_tile(n, DType.FLOAT, target), zero_tap(workspace)
     packing = Packing(Layout.PAIRS, tile.width, view=weights.view)
     b = workspace.add(weights.name, packing, lambda: vnni_layout.pack_words(in_pairs(matrix)[None], tile, False))
-    spec, micro = gemm_kernel.GemmSpec(DType.FLOAT, "packed", epilogue, tile=tile), pair_rows_text(tile, target)
+    spec, micro = gemm_arguments.GemmSpec(DType.FLOAT, "packed", epilogue, tile=tile), pair_rows_text(tile, target)
     made = PairProduct(spec, target, micro.symbol, a, b, out, zero, m, n, k // 2, operands)
     step = Step(
         gemm_kernel.kernel_text(spec, target), (a, b, zero, *(o.name for o in operands)), (out,), made,
@@ -96,7 +96,7 @@ def row_steps(request: KernelRequest, *, source: str, dtype: DType, m: Dim, weig
 class PairProduct(KernelCall):
     """The arguments of a product by panels of B, once its sizes are known; `k` counts words."""
 
-    spec: gemm_kernel.GemmSpec
+    spec: gemm_arguments.GemmSpec
     target: Target
     micro: str
     a: str
@@ -119,11 +119,11 @@ class PairProduct(KernelCall):
 
     @property
     def _thread_nbytes(self) -> int:
-        return gemm_kernel.scratch_nbytes(self.spec, self.target, self.k)
+        return gemm_arguments.scratch_nbytes(self.spec, self.target, self.k)
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else 4
-        return gemm_kernel.matrix_args(
+        return gemm_arguments.matrix_args(
             self.spec, self.target, micro=Code(self.micro), a=Ref(self.a), b=Ref(self.b), c=Ref(self.c),
             m=size(self.m), n=self.n, k=self.k, taps=Ref(self.taps), claims=Ref(CLAIMS), threads=threads,
             scratch=Ref(SCRATCH) if self.has_scratch else 0,
@@ -156,7 +156,7 @@ def convolution_steps(
         text = implicit_gemm.border_text(implicit_gemm.BorderSpec(DType.FLOAT), target)
         before.append(Step(text, (a,), (whole,), _BorderCall(geometry, a, whole), label="border", arithmetic="bfloat16"))
         a = whole
-    tile, spec = tile_of(DType.FLOAT, target), gemm_kernel.GemmSpec(DType.FLOAT, "packed", epilogue)
+    tile, spec = tile_of(DType.FLOAT, target), gemm_arguments.GemmSpec(DType.FLOAT, "packed", epilogue)
     packing = Packing(Layout.PAIRED_WINDOWS, tile.width, view=(filters.shape, group))
     b = workspace.add(weights.name, packing, lambda: _packed_windows(filters, group, tile))
     micro = pair_rows_text(tile, target)
@@ -212,7 +212,7 @@ class _BorderCall(_EvenCall):
         return implicit_gemm.border_args(_in_words(self.geometry, size), Ref(self.x), Ref(self.y))
 
 
-def _in_words(geometry: Geometry, size: Sizes) -> implicit_gemm.ConvShape:
+def _in_words(geometry: Geometry, size: Sizes) -> window_products.ConvShape:
     shape = geometry.at(size)
     return replace(shape, channels=(shape.channels + 1) // 2)
 
@@ -221,7 +221,7 @@ def _in_words(geometry: Geometry, size: Sizes) -> implicit_gemm.ConvShape:
 class _Windows(KernelCall):
     """The arguments of a convolution, once its sizes are known."""
 
-    spec: gemm_kernel.GemmSpec
+    spec: gemm_arguments.GemmSpec
     target: Target
     micro: str
     geometry: Geometry
@@ -236,12 +236,12 @@ class _Windows(KernelCall):
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = _in_words(self.geometry, size)
-        data = implicit_gemm.WindowOperands(
+        data = window_products.WindowOperands(
             Ref(self.x), Ref(self.y), Ref(self.weights),
-            [implicit_gemm.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target) for o in self.operands],
-            micro=Code(self.micro), taps=implicit_gemm.displacements(shape, DType.FLOAT, self.target),
+            [window_products.conv_operand(o.kind, o.dtype, Ref(o.name), shape, self.target) for o in self.operands],
+            micro=Code(self.micro), taps=window_products.displacements(shape, DType.FLOAT, self.target),
         )  # fmt: skip
-        return implicit_gemm.conv_args(self.spec, self.target, shape, data, gemm_kernel.Threads(threads, Ref(CLAIMS)))
+        return window_products.conv_args(self.spec, self.target, shape, data, gemm_arguments.Threads(threads, Ref(CLAIMS)))
 
 
 def rounded(target: Target, workspace: Workspace, source: str, dtype: DType, count: Dim) -> tuple[list[Step], str]:

@@ -22,9 +22,11 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.plan.step import Address, Argument
-from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile, dispatched, product_tile
-from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, transposed
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, dispatched
+from intarsia.providers.cpu.kernels.common.pack_b import transposed
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
+from intarsia.providers.cpu.kernels.common.tiles import Tile, product_tile
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.pack_a import k_block
 from intarsia.providers.cpu.kernels.matmul.packed_a_kernel import TiledGemm
 

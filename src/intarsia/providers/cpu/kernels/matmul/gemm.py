@@ -8,10 +8,11 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
-from intarsia.providers.cpu.kernels.common.microkernel import met_of, micro_text, product_tile, tile_of
+from intarsia.providers.cpu.kernels.common.microkernel import met_of, micro_text
 from intarsia.providers.cpu.kernels.common.precision import described
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.common.tiles import product_tile, tile_of
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments, gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import zero_tap
 from intarsia.providers.cpu.kernels.matmul.matmul_arguments import GemmCall
 from intarsia.providers.cpu.kernels.matmul.matmul_schedule import MatMulSchedule, estimated
@@ -67,8 +68,8 @@ class Gemm(MatMulSchedule):
             tile = product_tile(columns, dtype, target)
         right, layout, blocks, stored = node.right(workspace, node.is_single, tile, target)
         zero = zero_tap(workspace)
-        spec = gemm_kernel.GemmSpec(dtype, layout, request.epilogue, blocks, stored=stored, tile=tile if claimed else None)
-        kinds = (stored, None) if gemm_kernel.widens_panels(spec, target) else (stored,)
+        spec = gemm_arguments.GemmSpec(dtype, layout, request.epilogue, blocks, stored=stored, tile=tile if claimed else None)
+        kinds = (stored, None) if gemm_arguments.widens_panels(spec, target) else (stored,)
         met = met_of(spec.tile or tile, found.rows, columns)
         micros = tuple(micro_text(dtype, target, spec.tile, kind, met) for kind in kinds)
         call = GemmCall(
@@ -122,7 +123,7 @@ class Strassen(MatMulSchedule):
         target, workspace, (depth, columns) = request.target, request.workspace, node.matrix_shape
         tile = product_tile(columns, node.dtype, target)
         right, layout, blocks, stored = node.right(workspace, True, tile, target)
-        spec = gemm_kernel.GemmSpec(node.dtype, layout, request.epilogue, blocks, stored=stored, tile=tile)
+        spec = gemm_arguments.GemmSpec(node.dtype, layout, request.epilogue, blocks, stored=stored, tile=tile)
         zero_tap(workspace)  # no kernel here reads it; programs have always had it, and a restructuring leaves them equal
         matrix, view = node.matrix(workspace)
         step = strassen_step(

@@ -19,9 +19,9 @@ from intarsia.plan.step import Step
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
-from intarsia.providers.cpu.kernels.common.pack_b import in_fewer_bits, pack_matrix
+from intarsia.providers.cpu.kernels.common.pack_b import in_fewer_bits
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
+from intarsia.providers.cpu.kernels.common.panels import pack_matrix
 from intarsia.providers.cpu.kernels.common.precision import stored_type, timed_for
 from intarsia.providers.cpu.kernels.common.schedule import (
     Candidates,
@@ -34,6 +34,7 @@ from intarsia.providers.cpu.kernels.common.schedule import (
 )
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
 from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.matmul import gemm as gemm_schedules
 from intarsia.providers.cpu.kernels.matmul.gemm import ConstantRows, Strassen
 from intarsia.providers.cpu.kernels.matmul.in_16_bits import Bfloat16MatMulPacked, Bfloat16MatMulRows, Float16MatMul

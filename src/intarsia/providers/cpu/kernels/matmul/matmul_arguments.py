@@ -9,10 +9,10 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, KernelCall, Ref, ScratchCall, Sizes
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, forms_of
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel as template
+from intarsia.providers.cpu.kernels.common.tiles import Tile, tile_of
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import fused_operand
 from intarsia.providers.cpu.kernels.matmul.pack_a import pack_tiles_args
@@ -60,7 +60,7 @@ def merged_batches(lead_a: tuple[Dim, ...], lead_b: tuple[Dim, ...], rows: Dim) 
 class GemmCall(ScratchCall):
     """The arguments of one call of the GEMM kernel, once its sizes are known."""
 
-    spec: template.GemmSpec
+    spec: gemm_arguments.GemmSpec
     target: Target
     micros: tuple[str, ...]  # that of few rows, and where panels of 16 bits are widened that of many
     a: str
@@ -82,11 +82,11 @@ class GemmCall(ScratchCall):
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         m, k, n, batches = size(self.m), size(self.k), size(self.n), self.batches
         item, tile = itemsize(self.spec.dtype), self.spec.tile or tile_of(self.spec.dtype, self.target)
-        micro = self.micros[-1] if template.many_rows(m, tile) else self.micros[0]
+        micro = self.micros[-1] if gemm_arguments.many_rows(m, tile) else self.micros[0]
         out_item = itemsize(self.spec.epilogue.dtype) if self.spec.epilogue else item
         of_a, of_b, of_c = m * k * item, k * n * item, m * n * out_item
         c_batch = (size(batches.c[0]) * of_c, size(batches.c[1]) * of_c)
-        return template.matrix_args(
+        return gemm_arguments.matrix_args(
             self.spec, self.target, micro=Code(micro), a=Ref(self.a), b=Ref(self.b), c=Ref(self.c),
             m=m, n=n, k=k, batch=(size(batches.sizes[0]), size(batches.sizes[1])),
             a_batch=(size(batches.a[0]) * of_a, size(batches.a[1]) * of_a),
@@ -97,7 +97,7 @@ class GemmCall(ScratchCall):
         )  # fmt: skip
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        return threads * template.scratch_nbytes(self.spec, self.target, size(self.k))
+        return threads * gemm_arguments.scratch_nbytes(self.spec, self.target, size(self.k))
 
 
 class PackedProduct(ABC):
@@ -157,7 +157,7 @@ class PartCall(ScratchCall):
 class PackedAProduct(PackedProduct):
     """A product by the kernels of floats, of which A is packed where it has many rows."""
 
-    spec: template.GemmSpec
+    spec: gemm_arguments.GemmSpec
     target: Target
     micros: tuple[str, str]  # for A in rows, and for packed A
     a: tuple[str, str]  # A, and where it is packed

@@ -10,7 +10,7 @@ import numpy as np
 from intarsia.graph.dims import Dim
 from intarsia.plan.step import Ref, Shares
 from intarsia.providers.cpu.kernels.common.template import FusedOperand
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Operand
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import Operand
 
 SERIAL_PRODUCTS = 100_000  # below this a second thread costs more than it saves
 SHARE_PRODUCTS = 400_000  # of a share of work (`plan.executor_abi`): five microseconds of one core

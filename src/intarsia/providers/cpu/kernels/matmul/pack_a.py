@@ -16,8 +16,8 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.plan.step import Address, Argument
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.pack_b import transposed
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 
 _BLOCK_NBYTES = 512  # of one row of A: with panels of 48 columns a block of B is half of a first-level cache
 

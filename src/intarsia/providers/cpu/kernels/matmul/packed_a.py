@@ -8,19 +8,13 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
-from intarsia.providers.cpu.kernels.common.microkernel import (
-    Tile,
-    columns_time,
-    met_of,
-    micro_text,
-    product_tile,
-    tiled_micro_text,
-)
+from intarsia.providers.cpu.kernels.common.microkernel import met_of, micro_text, tiled_micro_text
 from intarsia.providers.cpu.kernels.common.precision import described
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
+from intarsia.providers.cpu.kernels.common.tiles import Tile, columns_time, product_tile
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import zero_tap
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.matmul_arguments import PackCall, PackedAProduct, PartCall
 from intarsia.providers.cpu.kernels.matmul.matmul_schedule import MatMulSchedule, estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, shares

@@ -27,10 +27,12 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.graph.trace import least, most
 from intarsia.plan.step import Address, Argument
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile, product_tile, tile_of
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
+from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS
+from intarsia.providers.cpu.kernels.common.tiles import Tile, product_tile, tile_of
 from intarsia.providers.cpu.kernels.common.units import TILE_UNITS, WORDS_IN_TIME
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import A_RESIDENT_NBYTES, Gemm, GemmSpec, Operand
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import A_RESIDENT_NBYTES, GemmSpec, Operand
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Gemm
 from intarsia.providers.cpu.kernels.matmul.pack_a import k_block
 
 _PART_NBYTES = 5 << 10  # of a row of A: more is cut

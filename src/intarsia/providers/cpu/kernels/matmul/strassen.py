@@ -16,16 +16,17 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dims import Dim, product
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import CLAIMS, Argument, Below, Code, KernelCall, Ref, Sizes, Step
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
 from intarsia.providers.cpu.kernels.common.lowering_options import DISABLE_STRASSEN, LoweringOptions
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, met_of, micro_text, tiled_rows
+from intarsia.providers.cpu.kernels.common.microkernel import met_of, micro_text, tiled_rows
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.precision import described
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace, forms_of
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.conv.conv_arguments import ConvolutionCall
 from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork, Geometry
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel, strassen_kernel
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments, gemm_kernel, strassen_kernel
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, fused_operand, shares
 from intarsia.providers.cpu.kernels.matmul.strassen_pieces import alike_panels, summing_micro_text
 
@@ -76,9 +77,9 @@ class Seven:
         return self.micro, self.summing, self.summed, self.plain, self.always
 
     def arguments(
-        self, spec: gemm_kernel.GemmSpec, target: Target, size: tuple[int, int, int], threads: int, a: Ref, b: Ref,
+        self, spec: gemm_arguments.GemmSpec, target: Target, size: tuple[int, int, int], threads: int, a: Ref, b: Ref,
         c: Ref | int,
-        strides: tuple[int | None, int | None], operands: Sequence[gemm_kernel.Operand],
+        strides: tuple[int | None, int | None], operands: Sequence[gemm_arguments.Operand],
     ) -> Sequence[Argument]:  # fmt: skip
         """Those of the kernel; `size`: M, N, K; `strides`: bytes between rows of A and C where these are not dense."""
         (m, n, k), count = size, _MOST_THREADS * self._takes(spec, size, threads)
@@ -89,7 +90,7 @@ class Seven:
             scratch=Ref(self.sums), claims=Ref(CLAIMS), threads=threads, operands=operands,
         )  # fmt: skip
 
-    def _takes(self, spec: gemm_kernel.GemmSpec, size: tuple[int, int, int], threads: int) -> bool:
+    def _takes(self, spec: gemm_arguments.GemmSpec, size: tuple[int, int, int], threads: int) -> bool:
         (m, n, k), tile = size, spec.tile
         assert tile is not None
         if not strassen_kernel.takes(m, tile) or threads > _MOST_THREADS:
@@ -109,7 +110,7 @@ class SevenWeights(NamedTuple):
 
 
 def seven_of(
-    spec: gemm_kernel.GemmSpec, target: Target, workspace: Workspace, weights: SevenWeights, sizes: tuple[Dim, int],
+    spec: gemm_arguments.GemmSpec, target: Target, workspace: Workspace, weights: SevenWeights, sizes: tuple[Dim, int],
     always: bool = False,
 ) -> tuple[Seven, tuple[KernelText, ...]]:  # fmt: skip
     """The further arguments of a product of this spec, and the kernels that it calls.
@@ -135,7 +136,7 @@ def seven_of(
 
 
 def strassen_step(
-    spec: gemm_kernel.GemmSpec, request: KernelRequest, *, source: str, weights: SevenWeights, sizes: tuple[Dim, int, int],
+    spec: gemm_arguments.GemmSpec, request: KernelRequest, *, source: str, weights: SevenWeights, sizes: tuple[Dim, int, int],
     always: bool, skipped: Callable[[Sizes, int], bool] | None = None,
 ) -> Step:  # fmt: skip
     """The step of a product of M x K by K x N.
@@ -162,7 +163,7 @@ def strassen_step(
 class _Product(KernelCall):
     """The step's arguments, once sizes are known."""
 
-    spec: gemm_kernel.GemmSpec
+    spec: gemm_arguments.GemmSpec
     target: Target
     seven: Seven
     a: str
@@ -206,8 +207,8 @@ class SevenCall(ConvolutionCall):
 
 
 def pointwise_step(
-    spec: gemm_kernel.GemmSpec, request: KernelRequest, *, source: str, weights: SevenWeights, geometry: Geometry, label: str,
-    always: bool,
+    spec: gemm_arguments.GemmSpec, request: KernelRequest, *, source: str, weights: SevenWeights, geometry: Geometry,
+    label: str, always: bool,
 ) -> Step:  # fmt: skip
     """The step of a pointwise convolution, channels-last; `always`: see `Seven`."""
     target, operands, out, packed = request.target, request.operands, request.out, weights.packed

@@ -32,12 +32,15 @@ from intarsia.codegen.builder.kernel_body import Cell, Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.plan.step import Address, Argument
+from intarsia.providers.cpu.kernels.common import pieces
 from intarsia.providers.cpu.kernels.common import work_stealing as claiming
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile, tiled_rows
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
+from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, tiled_rows
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.conv.pointwise_kernel import chunk_place
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import ARGUMENTS, Gemm, GemmSpec, Operand, argument_count
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import matrix_args as plain_args
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import ARGUMENTS, GemmSpec, Operand, argument_count
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import matrix_args as plain_args
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Gemm
 from intarsia.providers.cpu.kernels.matmul.strassen_pieces import SUMMING, SUMS, emit_sums
 
 _K_BLOCK = 768
@@ -182,7 +185,7 @@ def matrix_args(
     tiles, chunk = cut(m, n, k, threads, tile)
     groups = -(-n // tile.width) - n // (2 * tile.width)
     products = tile.rows * tile.width * k * 7 // 2
-    tail = claiming.tail(tiles * groups, products, threads if claims else 1)
+    tail = pieces.tail(tiles * groups, products, threads if claims else 1)
     return [*args, summing, summed, plain, chunk, block_steps(k), alike, *tail, seven, tiles]
 
 

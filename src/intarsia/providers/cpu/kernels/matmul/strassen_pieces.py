@@ -13,7 +13,8 @@ from intarsia.codegen.llvm.compile_ir import Effort
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.microkernel import Micro, Tile, switched, tiled_rows
+from intarsia.providers.cpu.kernels.common.microkernel import Micro, switched, tiled_rows
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 
 SUMMING = ("p", "i", "p", "p", "p", "i", "i", "p", "i", "p", "i", "i", "i")
 SUMS = 5  # of A

@@ -14,7 +14,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.argument_tables import Spread, Table
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Below, Code, Ref, Shares, Sizes, Step
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
 from intarsia.providers.cpu.kernels.common.pack_b import in_16_bits
 from intarsia.providers.cpu.kernels.common.packing import ZERO_TAP, Layout, Packing
 from intarsia.providers.cpu.kernels.common.precision import UNIT_NAMES, described_unit
@@ -23,7 +23,7 @@ from intarsia.providers.cpu.kernels.common.template import FusedOperand, forms_o
 from intarsia.providers.cpu.kernels.common.units import WORDS_IN_TIME
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul import vnni_layout
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.matmul_arguments import PackCall, PackedProduct, PartCall
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, SHARE_PRODUCTS, ConstantFactor, fused_operand
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import strip_rows, word_micro_text, word_text, word_tile

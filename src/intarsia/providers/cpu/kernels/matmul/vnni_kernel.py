@@ -32,17 +32,10 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common.broadcast_a import Numbers
-from intarsia.providers.cpu.kernels.common.microkernel import (
-    PARAMETERS,
-    Micro,
-    Tile,
-    TiledMicro,
-    dispatched,
-    product_tile,
-    tiled_rows,
-)
+from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Micro, TiledMicro, dispatched, tiled_rows
+from intarsia.providers.cpu.kernels.common.tiles import Tile, product_tile
 from intarsia.providers.cpu.kernels.common.units import EMULATED, VECTORS
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.packed_a_kernel import TiledGemm
 from intarsia.providers.cpu.kernels.matmul.vnni_layout import LINE_NBYTES, LINE_WORDS
 

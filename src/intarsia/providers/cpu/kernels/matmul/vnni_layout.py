@@ -21,8 +21,8 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Address, Argument
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
-from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
+from intarsia.providers.cpu.kernels.common.panels import pack_matrix
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 
 LINE_NBYTES, LINE_WORDS = 64, 16
 _FIELDS = "source packed m runs displacements length block pixel columns line lines image".split()

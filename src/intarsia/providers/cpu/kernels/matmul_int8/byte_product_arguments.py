@@ -11,15 +11,15 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import SCRATCH, Argument, Code, KernelCall, Ref, Sizes
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Role
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.common.tiles import Tile
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments
 from intarsia.providers.cpu.kernels.matmul.matmul_arguments import Batches
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import fused_operand
 from intarsia.providers.cpu.kernels.matmul_int8 import widened_int16
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, last_group
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS, last_group
 from intarsia.providers.cpu.kernels.matmul_int8.pack_int8 import byte_pack_args, byte_packed_nbytes, pack_bytes
 
 
@@ -32,7 +32,7 @@ class ByteProductCall(KernelCall):
         few: the micro-kernel for few rows, where that is another.
     """
 
-    spec: gemm_kernel.GemmSpec
+    spec: gemm_arguments.GemmSpec
     target: Target
     micro: str
     a: str
@@ -61,7 +61,7 @@ class ByteProductCall(KernelCall):
         return bool(self.spec.in_words)
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        return threads * gemm_kernel.scratch_nbytes(self.spec, self.target, self.spec.steps(size(self.k)))
+        return threads * gemm_arguments.scratch_nbytes(self.spec, self.target, self.spec.steps(size(self.k)))
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         m, k, n, batches = size(self.m), size(self.k), size(self.n), self.batches
@@ -70,8 +70,8 @@ class ByteProductCall(KernelCall):
         c_batch = (size(batches.c[0]) * of_c, size(batches.c[1]) * of_c)
         b_batch = (size(batches.b[0]), size(batches.b[1])) if self.b is not None else (0, 0)
         b = Ref(self.b) if self.b else pack_bytes(np.ones((1, k, 1), np.int8), self.tile)
-        micro = Code(self.few if self.few and not gemm_kernel.many_rows(m, self.tile) else self.micro)
-        return gemm_kernel.matrix_args(
+        micro = Code(self.few if self.few and not gemm_arguments.many_rows(m, self.tile) else self.micro)
+        return gemm_arguments.matrix_args(
             self.spec, self.target, micro=micro, a=Ref(self.a), b=b, c=Ref(self.c),
             m=m, n=n, k=k, batch=(size(batches.sizes[0]), size(batches.sizes[1])),
             a_batch=(size(batches.a[0]) * of_a, size(batches.a[1]) * of_a), b_batch=(b_batch[0] * of_b, b_batch[1] * of_b),
@@ -123,14 +123,14 @@ class PackBytesCall(KernelCall):
 
 def _operand(
     o: FusedOperand, n: int, depth: int, out_item: int, c_batch: tuple[int, int], b_batch: tuple[int, int]
-) -> gemm_kernel.Operand:
+) -> gemm_arguments.Operand:
     if o.role is Role.DEPTH:
-        return gemm_kernel.Operand(np.array([depth], np.int32))
+        return gemm_arguments.Operand(np.array([depth], np.int32))
     address: Any = Ref(o.name)
     if o.role is Role.COLUMN_SUMS:
-        return gemm_kernel.Operand(address, batch0=b_batch[0] * n * 4, batch1=b_batch[1] * n * 4)
+        return gemm_arguments.Operand(address, batch0=b_batch[0] * n * 4, batch1=b_batch[1] * n * 4)
     if o.kind == "row":
         many = o.role is Role.ROW_SUMS
         scale = [c // max(1, n * out_item) * itemsize(o.dtype) if many else 0 for c in c_batch]
-        return gemm_kernel.Operand(address, row=itemsize(o.dtype), batch0=scale[0], batch1=scale[1])
+        return gemm_arguments.Operand(address, row=itemsize(o.dtype), batch0=scale[0], batch1=scale[1])
     return fused_operand(o, n, itemsize(o.dtype), out_item, c_batch)

@@ -15,13 +15,14 @@ from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.schedule import Constants, KernelRequest, LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.common.template import Role
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.common.tiles import Tile
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments, gemm_kernel
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS
 from intarsia.providers.cpu.kernels.matmul_int8.byte_product_arguments import ByteProductCall
 from intarsia.providers.cpu.kernels.matmul_int8.byte_weights import LIFT, add_sums, centred, digest
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, byte_micro_text, byte_tile
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import byte_micro_text, byte_tile
 from intarsia.providers.cpu.kernels.matmul_int8.zero_point_correction import Correction
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ def _product_step(node: ByteMatMul, request: KernelRequest, factors: Factors, n:
     """A times `n` columns."""
     target, operands, found, depth = request.target, request.operands, node.rows_and_batches, node.depth
     a, right, few = factors.a, factors.b, factors.few
-    spec = gemm_kernel.GemmSpec(SUMS, "packed", request.epilogue)
+    spec = gemm_arguments.GemmSpec(SUMS, "packed", request.epilogue)
     if factors.widened:
         spec = replace(spec, tile=factors.tile, stored=DType.INT8)
     call = ByteProductCall(

@@ -7,9 +7,9 @@ from collections.abc import Hashable
 import numpy as np
 
 from intarsia.lazy_dataclass import dataclass
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.template import Workspace
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.matmul_int8 import saturation_free_order
 
 LIFT = 128  # between int8 and uint8

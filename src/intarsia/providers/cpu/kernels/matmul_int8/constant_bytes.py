@@ -19,6 +19,7 @@ from intarsia.providers.cpu.kernels.matmul.matmul_schedule import estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import ConstantFactor
 from intarsia.providers.cpu.kernels.matmul.vnni import Left, pays, word_steps
 from intarsia.providers.cpu.kernels.matmul_int8 import saturation_free_order, widened_int16
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import GROUP
 from intarsia.providers.cpu.kernels.matmul_int8.byte_product_arguments import WidenCall
 from intarsia.providers.cpu.kernels.matmul_int8.byte_product_steps import (
     SERIAL_PRODUCTS,
@@ -31,7 +32,7 @@ from intarsia.providers.cpu.kernels.matmul_int8.byte_product_steps import (
 )
 from intarsia.providers.cpu.kernels.matmul_int8.byte_rates import BY_WORDS, IN_ORDER, rate_of
 from intarsia.providers.cpu.kernels.matmul_int8.byte_weights import LIFT, is_signed_byte, ordered_weights
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import GROUP, byte_tile
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import byte_tile
 from intarsia.providers.cpu.kernels.matmul_int8.pack_int8 import pack_byte_pairs, pack_bytes
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.schedule import Constants, LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.matmul.matmul import MatMul
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS
 from intarsia.providers.cpu.kernels.matmul_int8.constant_bytes import MatrixUnit, PackedOnce, SaturationFree, WidenedRows
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
 from intarsia.providers.cpu.kernels.matmul_int8.packed_in_run import PackedInRun
 
 SCHEDULES: tuple[Schedule[ByteMatMul], ...] = (

@@ -25,23 +25,12 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common.broadcast_a import Numbers, steps_at_once
-from intarsia.providers.cpu.kernels.common.microkernel import Micro, Tile, dispatched, tile_of
+from intarsia.providers.cpu.kernels.common.microkernel import Micro, dispatched
+from intarsia.providers.cpu.kernels.common.tiles import Tile, tile_of
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import GROUP, SUMS
 
-SUMS = DType.INT32
-GROUP = 4  # bytes of k that one step multiplies
-BYTES = (DType.UINT8, DType.INT8)
 FLIP = 0x80808080 - (1 << 32)  # a word that makes signed bytes unsigned ones, 128 larger
 _UNROLL = 2  # steps at once of four vectors
-
-
-def groups(k: int) -> int:
-    """How many groups K bytes fill."""
-    return -(-k // GROUP)
-
-
-def last_group(k: int) -> int:
-    """Bytes of the last group: what `taps[ntaps]` holds."""
-    return (k - 1) % GROUP + 1 if k else GROUP
 
 
 @functools.cache

@@ -15,9 +15,10 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Address, Argument
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
-from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix, padded_columns
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import GROUP, SUMS, ByteDot, byte_tile, groups
+from intarsia.providers.cpu.kernels.common.panels import pack_matrix, padded_columns
+from intarsia.providers.cpu.kernels.common.tiles import Tile
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import GROUP, SUMS, groups
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import ByteDot, byte_tile
 
 
 def pack_bytes(b: np.ndarray, tile: Tile) -> np.ndarray:

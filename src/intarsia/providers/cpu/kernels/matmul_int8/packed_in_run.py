@@ -11,6 +11,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.matmul.matmul_schedule import estimated
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS
 from intarsia.providers.cpu.kernels.matmul_int8.byte_product_arguments import PackBytesCall
 from intarsia.providers.cpu.kernels.matmul_int8.byte_product_steps import (
     SERIAL_PRODUCTS,
@@ -19,7 +20,7 @@ from intarsia.providers.cpu.kernels.matmul_int8.byte_product_steps import (
     plain_factors,
 )
 from intarsia.providers.cpu.kernels.matmul_int8.byte_rates import rate_of
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, byte_tile
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import byte_tile
 from intarsia.providers.cpu.kernels.matmul_int8.pack_int8 import BytePackSpec, byte_pack_text
 
 if TYPE_CHECKING:

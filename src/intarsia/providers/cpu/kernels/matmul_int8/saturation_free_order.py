@@ -26,10 +26,12 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.providers.cpu.kernels.common.microkernel import Micro, Tile, dispatched
-from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
+from intarsia.providers.cpu.kernels.common.microkernel import Micro, dispatched
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.matmul.vnni_layout import LINE_NBYTES
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import FLIP, GROUP, SUMS
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import GROUP, SUMS
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import FLIP
 
 _ONES, _TABLE = 32, LINE_NBYTES  # where they are in a panel
 _MOST = 128  # what weights of one sign add up to in 16 bits

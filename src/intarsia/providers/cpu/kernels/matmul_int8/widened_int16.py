@@ -22,9 +22,11 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.plan.step import Address, Argument
-from intarsia.providers.cpu.kernels.common.microkernel import Micro, Tile, dispatched
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, ByteDot
+from intarsia.providers.cpu.kernels.common.microkernel import Micro, dispatched
+from intarsia.providers.cpu.kernels.common.tiles import Tile
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import ByteDot
 
 _STEPS = 4  # of a loop of the micro-kernel
 _VECTORS = 4  # widened in one round

@@ -11,7 +11,7 @@ from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Role
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS
 
 
 class Correction:

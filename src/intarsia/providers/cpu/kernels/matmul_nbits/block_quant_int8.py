@@ -28,11 +28,14 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Address, Argument
+from intarsia.providers.cpu.kernels.common import pieces
 from intarsia.providers.cpu.kernels.common import work_stealing as claiming
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile, dispatched
-from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Gemm, GemmSpec, Operand
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
+from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, dispatched
+from intarsia.providers.cpu.kernels.common.panels import pack_matrix
+from intarsia.providers.cpu.kernels.common.tiles import Tile
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec, Operand
+from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Gemm
 from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import ByteDot
 from intarsia.providers.cpu.kernels.matmul_nbits import block_quant_avx2
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat, BlockMicro
@@ -283,7 +286,7 @@ def block_args(
     args = [
         factors.micro, factors.a, row_nbytes, factors.b, factors.c, factors.ldc, m, n, factors.scales, blocks * 8, blocks,
         tiles, each, more, panels, panel_nbytes, claims,
-        *claiming.tail(tiles * panels, tile.rows * tile.width * depth // 4, threads),
+        *pieces.tail(tiles * panels, tile.rows * tile.width * depth // 4, threads),
     ]  # fmt: skip
     for operand in operands:
         args.extend(operand)

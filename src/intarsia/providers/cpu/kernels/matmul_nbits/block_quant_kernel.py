@@ -22,8 +22,9 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant
 from intarsia.lazy_dataclass import dataclass
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, switched
-from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
+from intarsia.providers.cpu.kernels.common.microkernel import switched
+from intarsia.providers.cpu.kernels.common.panels import pack_matrix
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 
 DIRECT_ROWS = 4  # so many rows of A are multiplied by numbers in registers
 UNPACK_PARAMETERS = ("p", "i", "p", "i")

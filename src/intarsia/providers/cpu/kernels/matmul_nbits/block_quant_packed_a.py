@@ -13,9 +13,10 @@ from intarsia.codegen.builder.kernel_body import Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.plan.step import Argument
-from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS, Tile
+from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.pack_a import k_block
 from intarsia.providers.cpu.kernels.matmul.packed_a_kernel import FIELDS, TiledGemm
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import (

@@ -17,11 +17,11 @@ from intarsia.ops.contrib.qoperator import BNB4_NUMBERS
 from intarsia.ops.framework.infer import Inference
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import Constants, LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.common.template import Template, Workspace
 from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec, operand_specs, result_spec
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.matmul.gemm import ConstantRows, Gemm
 from intarsia.providers.cpu.kernels.matmul.matmul import MatMul
 from intarsia.providers.cpu.kernels.matmul_nbits import block_quant_int8

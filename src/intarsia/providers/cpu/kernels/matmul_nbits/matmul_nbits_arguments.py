@@ -8,12 +8,12 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import CLAIMS, SCRATCH, AlteredCall, Argument, Code, KernelCall, Ref, Shares, Sizes
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, forms_of
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.common.tiles import Tile
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.matmul_arguments import PackedProduct
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SHARE_PRODUCTS, fused_operand
 from intarsia.providers.cpu.kernels.matmul.pack_a import pack_tiles_args
@@ -21,7 +21,7 @@ from intarsia.providers.cpu.kernels.matmul_nbits import block_quant_int8, block_
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat
 
 BYTES_IN_TIME = 4  # multiply-adds of bytes in the time of one of float32
-_NO_ROWS = gemm_kernel.ARGUMENTS["tiles"]
+_NO_ROWS = gemm_arguments.ARGUMENTS["tiles"]
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
-from intarsia.providers.cpu.kernels.common.microkernel import product_tile
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
+from intarsia.providers.cpu.kernels.common.tiles import product_tile
 from intarsia.providers.cpu.kernels.common.units import VECTORS
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments, gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import SAID, PairProduct, reads_rows, rounded, zero_tap
 from intarsia.providers.cpu.kernels.matmul.matmul_schedule import estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, shares
@@ -61,7 +61,7 @@ class Bfloat16ManyRows(ManyRows):
         tile = product_tile(n, DType.FLOAT, target)
         right, *_ = node.right(workspace, True, tile, target)
         before, a = rounded(target, workspace, node.reads[0], DType.FLOAT, m * k)
-        spec = gemm_kernel.GemmSpec(DType.FLOAT, "blocks", request.epilogue, node.form, tile=tile, unit=VECTORS)
+        spec = gemm_arguments.GemmSpec(DType.FLOAT, "blocks", request.epilogue, node.form, tile=tile, unit=VECTORS)
         micro, zero = pair_rows_text(tile, target), zero_tap(workspace)
         call = PairProduct(spec, target, micro.symbol, a, right, request.out, zero, m, n, k // 2, request.operands)
         step = Step(

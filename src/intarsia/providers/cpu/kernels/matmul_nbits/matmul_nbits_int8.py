@@ -10,7 +10,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import GemmSpec
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.matmul_schedule import estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS
 from intarsia.providers.cpu.kernels.matmul_nbits import block_quant_int8

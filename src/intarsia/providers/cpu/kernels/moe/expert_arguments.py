@@ -8,8 +8,8 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dims import Dim
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import SCRATCH, Argument, Code, KernelCall, Ref, ScratchCall, Sizes
-from intarsia.providers.cpu.kernels.common.microkernel import tile_of
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.common.tiles import tile_of
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class OrderCall(KernelCall):
 class ExpertCall(ScratchCall):
     """Of the kernel that multiplies each expert's rows; `bias`: "" if there is none."""
 
-    spec: gemm_kernel.GemmSpec
+    spec: gemm_arguments.GemmSpec
     target: Target
     micro: str
     kernel: str
@@ -58,8 +58,8 @@ class ExpertCall(ScratchCall):
         tile = tile_of(self.spec.dtype, self.target)
         blocks = self.spec.blocks
         padded = -(-n // tile.lanes) * tile.lanes * tile.itemsize
-        operands = [gemm_kernel.Operand(Ref(self.bias))] if self.bias else []
-        args = gemm_kernel.matrix_args(
+        operands = [gemm_arguments.Operand(Ref(self.bias))] if self.bias else []
+        args = gemm_arguments.matrix_args(
             self.spec, self.target, micro=Code(self.micro), a=Ref(self.rows), b=Ref(self.weights), c=Ref(self.out),
             m=1, n=n, k=depth, operands=operands, scratch=Ref(SCRATCH), taps=Ref(self.taps),
         )  # fmt: skip
@@ -67,4 +67,4 @@ class ExpertCall(ScratchCall):
         return [Code(self.kernel), Ref(self.starts), self.experts, weights_nbytes, n * 4, *args]
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        return threads * gemm_kernel.scratch_nbytes(self.spec, self.target, size(self.depth))
+        return threads * gemm_arguments.scratch_nbytes(self.spec, self.target, size(self.depth))

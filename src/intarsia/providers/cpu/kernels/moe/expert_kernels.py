@@ -7,8 +7,8 @@ import functools
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
-from intarsia.providers.cpu.kernels.common.microkernel import tile_of
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.common.tiles import tile_of
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments
 
 HEAD = 5  # arguments of the step of products before the GEMM kernel's
 
@@ -52,7 +52,7 @@ def order_text(target: Target) -> KernelText:
 
 
 @functools.cache
-def products_text(spec: gemm_kernel.GemmSpec, target: Target) -> KernelText:
+def products_text(spec: gemm_arguments.GemmSpec, target: Target) -> KernelText:
     """The step y[rows of e] = epilogue(x[rows of e] B[e]) for every expert e.
 
     Arguments: the GEMM kernel's address, starts [experts + 1], experts, bytes of a packed B and of an expert's bias; then the
@@ -62,7 +62,7 @@ def products_text(spec: gemm_kernel.GemmSpec, target: Target) -> KernelText:
 
 
 class _Products:
-    def __init__(self, spec: gemm_kernel.GemmSpec, target: Target) -> None:
+    def __init__(self, spec: gemm_arguments.GemmSpec, target: Target) -> None:
         self.spec, self.module, self.tile = spec, Module(target), tile_of(spec.dtype, target)
         self.body: Body = self.module.kernel()
 
@@ -73,7 +73,7 @@ class _Products:
         experts, self.weights_nbytes, self.bias_nbytes = (body.load_i64(args, i) for i in (2, 3, 4))
         self.given = body.at(args, 8 * HEAD)
         operands = len(self.spec.epilogue.kinds) if self.spec.epilogue is not None else 0
-        self.count = gemm_kernel.argument_count(operands)
+        self.count = gemm_arguments.argument_count(operands)
         self.own = body.alloca(8 * self.count)
         with body.loop(0, experts) as e:
             start = body.load_i64(starts, e)
@@ -84,16 +84,16 @@ class _Products:
         return self.module.text("experts")
 
     def _call(self, e: Value, start: Value, rows: Value, biased: bool) -> None:
-        body, place = self.body, gemm_kernel.ARGUMENTS
+        body, place = self.body, gemm_arguments.ARGUMENTS
         body.copy(self.given, self.own, body.i(8 * self.count))
         self._move(place["a"], body.mul(start, self._given("lda")))
         self._move(place["c"], body.mul(start, self._given("ldc")))
         self._move(place["b"], body.mul(e, self.weights_nbytes))
         if biased:
-            self._move(gemm_kernel.argument_count(0), body.mul(e, self.bias_nbytes))
+            self._move(gemm_arguments.argument_count(0), body.mul(e, self.bias_nbytes))
         tiles = body.div(body.add(rows, self.tile.rows - 1), self.tile.rows)
         chunks = body.div(
-            body.add(body.mul(rows, self._given("lda")), gemm_kernel.A_RESIDENT_NBYTES - 1), gemm_kernel.A_RESIDENT_NBYTES
+            body.add(body.mul(rows, self._given("lda")), gemm_arguments.A_RESIDENT_NBYTES - 1), gemm_arguments.A_RESIDENT_NBYTES
         )
         chunks = body.min(tiles, body.max(chunks, 1))
         sizes = {
@@ -105,7 +105,7 @@ class _Products:
         body.call_pointer(self.kernel, ("p", "i", "i"), [self.own, self.tid, self.nthreads])
 
     def _given(self, name: str) -> Value:
-        return self.body.load_i64(self.given, gemm_kernel.ARGUMENTS[name])
+        return self.body.load_i64(self.given, gemm_arguments.ARGUMENTS[name])
 
     def _move(self, index: int, nbytes: Value) -> None:
         """An address among the arguments, moved."""

@@ -15,12 +15,12 @@ from intarsia.ops.contrib.expert_mixture import FLOAT4
 from intarsia.ops.framework.infer import Inference
 from intarsia.plan.step import ALWAYS, Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
-from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros, pack_matrix
 from intarsia.providers.cpu.kernels.common.schedule import Constants, KernelRequest, Schedule, choose
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
 from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat, are_finite, pack_blocks
 from intarsia.providers.cpu.kernels.moe import expert_kernels as template
 from intarsia.providers.cpu.kernels.moe.expert_arguments import OrderCall

@@ -13,11 +13,12 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
 from intarsia.primitives import lang as k
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.microkernel import micro_text, tile_of
+from intarsia.providers.cpu.kernels.common.microkernel import micro_text
 from intarsia.providers.cpu.kernels.common.packing import ZERO_TAP
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule
+from intarsia.providers.cpu.kernels.common.tiles import tile_of
 from intarsia.providers.cpu.kernels.conv.winograd.cost_model import rates
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments, gemm_kernel
 from intarsia.providers.cpu.kernels.matmul_nbits.block_quant_kernel import BlockFormat
 from intarsia.providers.cpu.kernels.moe import expert_kernels
 from intarsia.providers.cpu.kernels.moe.expert_arguments import ExpertCall
@@ -78,7 +79,7 @@ def _step(node: ExpertProducts, request: KernelRequest, weights: str, blocks: Bl
     rows_read, starts = node.reads
     zero = workspace.add("", ZERO_TAP, lambda: np.zeros(1, np.int64))
     bias = node.bias(workspace)
-    spec = gemm_kernel.GemmSpec(DType.FLOAT, "packed" if blocks is None else "blocks", _BIASED if bias else None, blocks)
+    spec = gemm_arguments.GemmSpec(DType.FLOAT, "packed" if blocks is None else "blocks", _BIASED if bias else None, blocks)
     micro, kernel = micro_text(DType.FLOAT, target), gemm_kernel.kernel_text(spec, target)
     call = ExpertCall(
         spec, target, micro.symbol, kernel.symbol, rows_read, starts, weights, bias, zero, request.out, node.experts,

@@ -16,8 +16,7 @@ from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.loop_cost import SERIAL_ELEMENTS
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace, forms_of
 from intarsia.providers.cpu.kernels.common.tensor_spec import operand_specs, result_spec
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec, window_args, window_operand
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec, window_args, window_operand
 from intarsia.providers.cpu.kernels.conv.window_geometry import (
     DTYPES,
     WHOLE,
@@ -28,7 +27,8 @@ from intarsia.providers.cpu.kernels.conv.window_geometry import (
     strides_and_dilations,
     windowed,
 )
-from intarsia.providers.cpu.kernels.pooling import pooling_kernel
+from intarsia.providers.cpu.kernels.conv.window_products import WindowOperands
+from intarsia.providers.cpu.kernels.pooling import pooling_arguments, pooling_kernel
 
 if TYPE_CHECKING:
     from intarsia.ops.framework.infer import Inference
@@ -116,7 +116,7 @@ class GlobalPool(Template):
     ) -> list[Step]:
         x = self.operand(0)
         operation = "max" if self.node.op_type == "GlobalMaxPool" else "average"
-        spec = pooling_kernel.GlobalPoolSpec(operation, x.dtype, epilogue)
+        spec = pooling_arguments.GlobalPoolSpec(operation, x.dtype, epilogue)
         reads = (self.reads[0], *(o.name for o in operands))
         call = GlobalPoolCall(spec, x.shape, self.reads[0], out, reads[1:])
         return [Step(pooling_kernel.global_pool_text(spec, target), reads, (out,), call, label=f"global {operation} pool")]
@@ -126,7 +126,7 @@ class GlobalPool(Template):
 class GlobalPoolCall(KernelCall):
     """`shape`: of x, [N, spatial..., C]."""
 
-    spec: pooling_kernel.GlobalPoolSpec
+    spec: pooling_arguments.GlobalPoolSpec
     shape: Shape
     x: str
     y: str
@@ -139,4 +139,4 @@ class GlobalPoolCall(KernelCall):
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         sizes = (size(self.shape[0]), math.prod(size(d) for d in self.shape[1:-1]), size(self.shape[-1]))
         given = [Ref(o) for o in self.operands]
-        return pooling_kernel.global_pool_args(self.spec, Ref(self.x), Ref(self.y), sizes, given)
+        return pooling_arguments.global_pool_args(self.spec, Ref(self.x), Ref(self.y), sizes, given)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
-from intarsia.graph.dtypes import DType
-from intarsia.lazy_dataclass import dataclass
-from intarsia.plan.step import Address, Argument
-from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.epilogue_code import Finish, itemsize
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import Window, WindowSpec
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
+from intarsia.providers.cpu.kernels.common.epilogue_code import Finish
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import Window
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec
+from intarsia.providers.cpu.kernels.pooling.pooling_arguments import GlobalPoolSpec
 
 
 @functools.lru_cache(maxsize=256)
@@ -29,29 +27,6 @@ def kernel_text(spec: WindowSpec, target: Target) -> KernelText:
 
 _VECTORS = 4
 _PARALLEL = 2
-
-
-@dataclass(frozen=True)
-class GlobalPoolSpec:
-    """Reduce [N, pixels, C] to [N, C]. `operation`: "max" or "average"; epilogue operands "column", "full" or "scalar"."""
-
-    operation: str
-    dtype: DType = DType.FLOAT
-    epilogue: Epilogue | None = None
-
-    def __post_init__(self) -> None:
-        if self.operation not in ("max", "average"):
-            raise ValueError(f"operation is max or average; got {self.operation!r}")
-        if self.epilogue and "row" in self.epilogue.kinds:
-            raise ValueError("global pooling's epilogue takes operands of kind column, full or scalar; got 'row'")
-
-
-def global_pool_args(
-    spec: GlobalPoolSpec, x: Address, y: Address, sizes: tuple[int, int, int], operands: Sequence[Address] = (),
-    x_pixel_nbytes: int | None = None,
-) -> list[Argument]:  # fmt: skip
-    """The kernel's arguments: addresses of [N, pixels, C] and [N, C], these sizes, the addresses of the epilogue's operands."""
-    return [x, y, *sizes, x_pixel_nbytes or sizes[2] * itemsize(spec.dtype), *operands]
 
 
 @functools.lru_cache(maxsize=64)

@@ -12,10 +12,10 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Constant, Node
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.framework.infer import Inference
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.packing import Packing
 from intarsia.providers.cpu.kernels.common.template import Template, Workspace
 from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec, operand_specs
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.matmul_int8.byte_weights import LIFT
 from intarsia.providers.cpu.kernels.recurrent import rnn_arguments
 from intarsia.providers.cpu.kernels.recurrent.rnn import Recurrent, parts_of

@@ -18,12 +18,12 @@ from intarsia.plan.step import Step
 from intarsia.primitives import lang as k
 from intarsia.primitives.activations import ACTIVATIONS
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
-from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros, pack_matrix
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, Schedule, choose
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
 from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec, operand_specs, spec_of
+from intarsia.providers.cpu.kernels.common.tiles import Tile, tile_of
 from intarsia.providers.cpu.kernels.recurrent import rnn_arguments
 from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import GATES, RecurrentSpec
 from intarsia.providers.cpu.kernels.recurrent.rnn_inputs_int8 import ByteInputsBefore

@@ -31,9 +31,9 @@ from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Address, Argument
 from intarsia.primitives.activations import ACTIVATIONS
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
-from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros, pack_matrix
 from intarsia.providers.cpu.kernels.common.phased_threads import MOST_PARTS
+from intarsia.providers.cpu.kernels.common.tiles import Tile, tile_of
 from intarsia.providers.cpu.kernels.recurrent.rnn_row_product import TILE_ROWS
 from intarsia.providers.cpu.kernels.recurrent.rnn_row_product_int8 import packed_words, spare_nbytes
 

@@ -7,7 +7,7 @@ from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.llvm.target import Target
 from intarsia.primitives import lang as k
 from intarsia.primitives.activations import ACTIVATIONS
-from intarsia.providers.cpu.kernels.common.microkernel import tile_of
+from intarsia.providers.cpu.kernels.common.tiles import tile_of
 from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import GATES, RecurrentSpec
 
 

@@ -16,11 +16,11 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.primitives import lang as k
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, tile_of
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Workspace
 from intarsia.providers.cpu.kernels.common.tensor_spec import TensorSpec
+from intarsia.providers.cpu.kernels.common.tiles import Tile, tile_of
 from intarsia.providers.cpu.kernels.matmul_int8.byte_rates import rate_of
 from intarsia.providers.cpu.kernels.matmul_int8.matmul_int8 import ByteMatMul, Zero
 from intarsia.providers.cpu.kernels.quantize.dynamic_quantize import DynamicQuantize

@@ -22,8 +22,8 @@ from intarsia.plan.step import (
     Sizes,
     Work,
 )
-from intarsia.providers.cpu.kernels.common.microkernel import tile_of
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.common.tiles import tile_of
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments
 from intarsia.providers.cpu.kernels.recurrent import rnn_arguments
 from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import GATES, RecurrentShape, RecurrentSpec
 
@@ -110,7 +110,7 @@ class InputProductCall(KernelCall):
         bias: "" where there is none.
     """
 
-    spec: gemm_kernel.GemmSpec
+    spec: gemm_arguments.GemmSpec
     layer: Layer
     micro: str
     a: str
@@ -126,10 +126,10 @@ class InputProductCall(KernelCall):
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         m, n, k = self.mnk
-        return gemm_kernel.matrix_args(
+        return gemm_arguments.matrix_args(
             self.spec, self.layer.target, micro=Code(self.micro), a=Ref(self.a), b=Ref(self.b), c=Ref(self.c),
             m=0 if self.layer.computes(size, threads) else size(m), n=n, k=size(k), taps=Ref(self.taps),
-            operands=[gemm_kernel.Operand(Ref(self.bias))] if self.bias else [],
+            operands=[gemm_arguments.Operand(Ref(self.bias))] if self.bias else [],
         )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 
 TILE_ROWS = 8  # of a tile beside: with two vectors each, 8 sums of the row and what they multiply, 27 of 32 registers
 _LINE = 64

@@ -17,9 +17,10 @@ from intarsia.codegen.elementwise.emitter import Emitter
 from intarsia.codegen.llvm import ir_builder
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
-from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import GROUP, SUMS, ByteDot, groups
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
+from intarsia.providers.cpu.kernels.common.tiles import Tile
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import GROUP, SUMS, groups
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import ByteDot
 from intarsia.providers.cpu.kernels.matmul_int8.pack_int8 import pack_bytes
 
 _F32 = DType.FLOAT

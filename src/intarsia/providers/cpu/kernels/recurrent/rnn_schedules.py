@@ -15,13 +15,14 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
 from intarsia.primitives import lang as k
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, micro_text, product_tile, tile_of
+from intarsia.providers.cpu.kernels.common.microkernel import micro_text
 from intarsia.providers.cpu.kernels.common.packing import ZERO_TAP
 from intarsia.providers.cpu.kernels.common.phased_threads import MOST_PARTS
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.common.template import FusedOperand
+from intarsia.providers.cpu.kernels.common.tiles import Tile, product_tile, tile_of
 from intarsia.providers.cpu.kernels.conv.winograd.cost_model import rates
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments, gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.strassen import (
     NOT_FASTER,
     SEVEN_EIGHTHS,
@@ -193,7 +194,7 @@ def _strassen_step(node: Recurrent, layer: Layer, request: KernelRequest, produc
     epilogue, operands = _biased(node, bias), (FusedOperand(bias, "column", node.spec.dtype),) if bias else ()
     packed, matrix = node.input_panels(workspace, own, tile), partial(node.input_matrix, workspace, own)
     return strassen_step(
-        gemm_kernel.GemmSpec(node.spec.dtype, "packed", epilogue, tile=tile),
+        gemm_arguments.GemmSpec(node.spec.dtype, "packed", epilogue, tile=tile),
         KernelRequest(target, workspace, epilogue, operands, products), source=node.reads[0], always=False,
         weights=SevenWeights(node.weights[0], node.arranged(own), matrix, packed),
         sizes=(seq * batch, node.columns(target), layer.depth),
@@ -204,7 +205,7 @@ def _strassen_step(node: Recurrent, layer: Layer, request: KernelRequest, produc
 def _gemm_step(node: Recurrent, layer: Layer, request: KernelRequest, products: str, tile: Tile) -> Step:
     target, workspace, (seq, batch) = request.target, request.workspace, node.extents
     zero, bias = workspace.add("", ZERO_TAP, lambda: np.zeros(1, np.int64)), node.bias(workspace, tile)
-    spec = gemm_kernel.GemmSpec(node.spec.dtype, "packed", _biased(node, bias))
+    spec = gemm_arguments.GemmSpec(node.spec.dtype, "packed", _biased(node, bias))
     panels, micro = node.input_panels(workspace, tile), micro_text(node.spec.dtype, target)
     depth, columns = node.operand(0).shape[2], node.columns(target)
     mnk = (seq * batch, columns, depth)

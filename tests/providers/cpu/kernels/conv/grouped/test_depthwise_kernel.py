@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
+from intarsia.providers.cpu.kernels.conv.window_products import WindowOperands
 
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
@@ -14,9 +14,9 @@ import template_kernels as t
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel, depthwise_line_buffer
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec, window_operand
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.conv.grouped import depthwise_arguments, depthwise_kernel, depthwise_line_buffer
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec, window_operand
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
 
 
 def depthwise_shape(batch: int, spatial: tuple[int, ...], channels: int, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...], pads: tuple[int, ...]) -> ConvShape:  # fmt: skip  # noqa: E501
@@ -51,10 +51,10 @@ def reference(x: np.ndarray, w: np.ndarray, s: ConvShape) -> np.ndarray:
 
 
 def convolve(s: ConvShape, x: np.ndarray, w: np.ndarray, spec: WindowSpec, nthreads: int, **more: object) -> np.ndarray:
-    packed = depthwise_kernel.pack_weights(w, t.host())
+    packed = depthwise_arguments.pack_weights(w, t.host())
     y, whole = t.guarded((s.batch, *s.output, s.channels), x.dtype.type)
     data = WindowOperands(x.ctypes.data, y.ctypes.data, packed.ctypes.data, **more)  # type: ignore[arg-type]
-    args = depthwise_kernel.depthwise_args(spec, t.host(), s, data)
+    args = depthwise_arguments.depthwise_args(spec, t.host(), s, data)
     t.run(depthwise_kernel.kernel_text(spec, t.host()), args, nthreads)
     t.check_margin(whole)
     return y
@@ -108,10 +108,10 @@ def test_multiplier(s: ConvShape, multiplier: int, dtype: DType) -> None:
     operand = window_operand("column", dtype, column.ctypes.data, shape.filters, s.output)
     expected = reference(np.repeat(x, multiplier, -1), w, replace(shape, channels=shape.filters)) + column
     for nthreads in t.THREADS:
-        packed = depthwise_kernel.pack_weights(w, t.host())
+        packed = depthwise_arguments.pack_weights(w, t.host())
         y, whole = t.guarded((s.batch, *s.output, shape.filters), x.dtype.type)
         data = WindowOperands(x.ctypes.data, y.ctypes.data, packed.ctypes.data, [operand])
-        args = depthwise_kernel.depthwise_args(spec, t.host(), shape, data)
+        args = depthwise_arguments.depthwise_args(spec, t.host(), shape, data)
         t.run(depthwise_kernel.kernel_text(spec, t.host()), args, nthreads)
         t.check_margin(whole)
         np.testing.assert_allclose(y, expected, atol=1e-5)
@@ -195,10 +195,10 @@ def test_slices_of_channels() -> None:
     wide, w = t.random(rng, 1, 6, 7, 50), t.random(rng, 20, 1, 3, 3)
     y = np.full((1, 6, 7, 30), 77, np.float32)
     spec = depthwise_kernel.depthwise_spec(s)
-    packed = depthwise_kernel.pack_weights(w, t.host())
+    packed = depthwise_arguments.pack_weights(w, t.host())
     places = wide[..., 5:].ctypes.data, y[..., 2:].ctypes.data, packed.ctypes.data
     data = WindowOperands(*places, x_pixel_nbytes=200, y_pixel_nbytes=120)
-    args = depthwise_kernel.depthwise_args(spec, t.host(), s, data)
+    args = depthwise_arguments.depthwise_args(spec, t.host(), s, data)
     t.run(depthwise_kernel.kernel_text(spec, t.host()), args, 2)
     np.testing.assert_allclose(y[..., 2:22], reference(wide[..., 5:25], w, s), atol=1e-5)
     assert (y[..., :2] == 77).all()

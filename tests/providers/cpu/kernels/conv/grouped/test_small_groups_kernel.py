@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
+from intarsia.providers.cpu.kernels.conv.window_products import WindowOperands
 
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
@@ -17,9 +17,9 @@ import template_kernels as t
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel, small_groups_kernel
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.conv.grouped import depthwise_arguments, small_groups_kernel
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import in_pairs
 
 SHAPES = [  # channels are times those of a group
@@ -74,7 +74,7 @@ def convolve(s: ConvShape, x: np.ndarray, w: np.ndarray, spec: WindowSpec, nthre
     packed = small_groups_kernel.pack_weights(w, t.host(), in_pairs if spec.x_dtype else None)
     y, whole = t.guarded((s.batch, *s.output, s.channels), spec.dtype.numpy.type)
     data = WindowOperands(x.ctypes.data, y.ctypes.data, packed.ctypes.data)
-    args = depthwise_kernel.depthwise_args(spec, t.host(), s, data)
+    args = depthwise_arguments.depthwise_args(spec, t.host(), s, data)
     t.run(small_groups_kernel.kernel_text(spec, t.host()), args, nthreads)
     t.check_margin(whole)
     return y

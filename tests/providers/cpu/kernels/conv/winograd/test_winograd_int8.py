@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Threads
+from intarsia.providers.cpu.kernels.conv.window_products import WindowOperands
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import Threads
 
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
@@ -16,15 +16,15 @@ import template_kernels as t
 
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang
-from intarsia.providers.cpu.kernels.common import pack_b
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, conv_operand
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
 from intarsia.providers.cpu.kernels.conv.pointwise_kernel import row_taps
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape, conv_operand
 from intarsia.providers.cpu.kernels.conv.winograd import int8 as winograd_int8
 from intarsia.providers.cpu.kernels.conv.winograd import spec as winograd_plan
 from intarsia.providers.cpu.kernels.conv.winograd.cost_model import is_applicable
 from intarsia.providers.cpu.kernels.conv.winograd.spec import WinogradSpec
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS
 
 pytestmark = pytest.mark.skipif(
     winograd_int8.rates(t.host()) is None, reason="the products are VPDPWSSD's or VPMADDWD's, which this CPU does not have"
@@ -65,7 +65,7 @@ def convolve(
     kind = DType.UINT8 if x.dtype == np.uint8 else DType.INT8
     spec = WinogradSpec(winograd_int8.OUTPUTS, epilogue, SUMS, tile, kind)
     packed, taps, number = winograd_int8.pack_weights(w, tile), row_taps(SUMS, t.host()), np.array([zero], x.dtype)
-    scratch = pack_b.aligned_zeros((nthreads * winograd_plan.scratch_nbytes(spec, target, s, nthreads) + 64,), np.uint8)
+    scratch = aligned_zeros((nthreads * winograd_plan.scratch_nbytes(spec, target, s, nthreads) + 64,), np.uint8)
     scratch[:] = 55
     out = np.int32 if epilogue is None else np.uint8
     whole = np.full(s.batch * np.prod(s.output) * s.filters + 128, 77, out)

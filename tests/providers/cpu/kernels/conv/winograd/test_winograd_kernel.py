@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Threads
+from intarsia.providers.cpu.kernels.conv.window_products import WindowOperands
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import Threads
 
 pytest.importorskip("llvmlite", reason="the templates are compiled with llvmlite")
 
@@ -17,12 +17,12 @@ from conv_reference import reference
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang
-from intarsia.providers.cpu.kernels.common import pack_b
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.conv import implicit_gemm
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
+from intarsia.providers.cpu.kernels.conv import window_products
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile, stepped_micro_text
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
 from intarsia.providers.cpu.kernels.conv.pointwise_kernel import row_taps
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
 from intarsia.providers.cpu.kernels.conv.winograd import (
     bfloat16 as winograd_bfloat16,
 )
@@ -72,7 +72,7 @@ def convolve(
     else:
         text, packed = stepped_micro_text(DType.FLOAT, t.host(), tile), winograd_plan.pack_weights(w, spec, tile, s.group)
     micro = t.address(text)
-    scratch = pack_b.aligned_zeros((nthreads * winograd_plan.scratch_nbytes(spec, target, s, planned) + 64,), np.uint8)
+    scratch = aligned_zeros((nthreads * winograd_plan.scratch_nbytes(spec, target, s, planned) + 64,), np.uint8)
     scratch[-64:] = 55
     y, whole = t.guarded((s.batch, *s.output, s.filters))
     claims = np.zeros(1, np.int64)
@@ -131,7 +131,7 @@ def test_epilogue(s: ConvShape, outputs: int, heavy: bool) -> None:
         root, expected = lang.tanh(root) + lang.exp(root), np.tanh(expected) + np.exp(expected)
     spec = WinogradSpec(outputs, Epilogue(root, kinds, (DType.FLOAT,) * 3))
     operands = [
-        implicit_gemm.conv_operand(kind, DType.FLOAT, array.ctypes.data, s, t.host())
+        window_products.conv_operand(kind, DType.FLOAT, array.ctypes.data, s, t.host())
         for kind, array in zip(kinds, (bias, residual, factor), strict=True)
     ]
     np.testing.assert_allclose(convolve(s, x, w, spec, 2, 2, operands=operands), expected, rtol=1e-3, atol=1e-3)

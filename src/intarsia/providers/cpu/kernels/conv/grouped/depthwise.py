@@ -12,7 +12,7 @@ from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, Loweri
 from intarsia.providers.cpu.kernels.conv.conv_arguments import DepthwiseCall
 from intarsia.providers.cpu.kernels.conv.conv_cost import ConvSchedule, estimated, reads_floats
 from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec
 from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork, strides_and_dilations
 
 if TYPE_CHECKING:

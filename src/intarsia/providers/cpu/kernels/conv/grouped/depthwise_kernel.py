@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from intarsia.codegen.builder.kernel_body import Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.plan.step import Argument
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
-from intarsia.providers.cpu.kernels.conv.grouped.depthwise_line_buffer import LINE, KeptLines, can_keep, units
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import FIELDS, PIXELS, Window, WindowSpec, window_args
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, WindowOperands
+from intarsia.providers.cpu.kernels.conv.grouped.depthwise_line_buffer import KeptLines, can_keep
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import Window
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import LINE, PIXELS, WindowSpec
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
 
 
 def depthwise_spec(shape: ConvShape, dtype: DType = DType.FLOAT, epilogue: Epilogue | None = None) -> WindowSpec:
@@ -68,18 +64,6 @@ def takes(weights: Sequence[int], group: int, lanes: int) -> bool:
     return group > 1 and weights[1] == 1 and rest == 0 and whole
 
 
-def pack_weights(weights: np.ndarray, target: Target) -> np.ndarray:
-    """ONNX weights [M, 1, *kernel] as [vectors, positions, lanes], M padded to whole cache lines (`depthwise_line_buffer`)."""
-    channels, count = weights.shape[0], math.prod(weights.shape[2:])
-    lanes = target.vector_bytes // weights.dtype.itemsize
-    vectors = -(-channels * weights.dtype.itemsize // LINE) * (LINE // target.vector_bytes)
-    flat = np.zeros((vectors * lanes, count), weights.dtype)
-    flat[:channels] = weights.reshape(channels, count)
-    out = aligned_zeros((vectors, count, lanes), weights.dtype)
-    out[:] = flat.reshape(vectors, lanes, count).transpose(0, 2, 1)
-    return out
-
-
 _PIXELS = (8, 6, 5)  # where these fit a line better than `PIXELS`
 _REGISTERS_FOR_8 = 64  # bytes of vectors of a machine with 32 registers
 _END = 0.5  # of a pixel's time that a line's next piece costs
@@ -113,12 +97,3 @@ def pixels_at_once(width: int, target: Target) -> int:
     return min(few, key=times.__getitem__, default=PIXELS)
 
 
-def depthwise_args(spec: WindowSpec, target: Target, shape: ConvShape, data: WindowOperands) -> list[Argument]:
-    """The kernel's arguments for the input without border and `pack_weights`' result."""
-    if spec.multiplier > 1:
-        data = data._replace(x_pixel_nbytes=data.x_pixel_nbytes or shape.channels * itemsize(spec.dtype))
-        shape = replace(shape, channels=shape.filters)
-    args = window_args(spec, target, shape, data)
-    if spec.kept:
-        args[FIELDS.index("blocks")], args[FIELDS.index("lines")] = units(spec, shape)
-    return args

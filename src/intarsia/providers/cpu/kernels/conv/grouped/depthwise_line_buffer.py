@@ -13,11 +13,11 @@ from contextlib import ExitStack
 
 from intarsia.codegen.builder.kernel_body import Cell, Index, Value
 from intarsia.codegen.llvm.target import Target
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import Window, WindowSpec
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import Window
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import LINE, WindowSpec
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
 
-LINE = 64  # bytes of a pixel in the ring
 _RING_NBYTES = 28 << 10  # so that output and weights have room in a first-level cache beside it
 _WIDE_RING_NBYTES = 160 << 10  # of windows that are high: most of the time goes into products
 _HIGH = 9  # lines of a window from which on a ring may be in the second-level cache

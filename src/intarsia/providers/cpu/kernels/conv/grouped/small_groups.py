@@ -17,7 +17,7 @@ from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, Loweri
 from intarsia.providers.cpu.kernels.conv.conv_arguments import DepthwiseCall
 from intarsia.providers.cpu.kernels.conv.conv_cost import UNIT_FILTERS, ConvSchedule, estimated
 from intarsia.providers.cpu.kernels.conv.grouped import small_groups_kernel
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec
 from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork, strides_and_dilations
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import PAIRED, SAID, in_pairs, reads_rows, rounded
 

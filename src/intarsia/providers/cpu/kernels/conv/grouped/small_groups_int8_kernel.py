@@ -20,11 +20,12 @@ from intarsia.codegen.builder.kernel_body import Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
 from intarsia.providers.cpu.kernels.conv.grouped.depthwise_int8_kernel import ByteWindow, multiplies_fours
 from intarsia.providers.cpu.kernels.conv.grouped.depthwise_kernel import pixels_at_once
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES, FLIP, GROUP, SUMS
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import BYTES, GROUP, SUMS
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import FLIP
 
 _GROUPS = (2, 4, 8)  # channels of a group; of wider ones a product's vectors are full
 _LONGEST = 9  # pixels of a window's line: the window is written out

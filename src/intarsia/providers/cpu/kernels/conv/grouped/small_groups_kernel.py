@@ -25,9 +25,10 @@ from intarsia.codegen.builder.kernel_body import Value
 from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros
 from intarsia.providers.cpu.kernels.conv.grouped.depthwise_kernel import pixels_at_once
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import Window, WindowSpec
+from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import Window
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import pair_products
 
 MOST_IN_GROUP = 8  # of wider groups the matrix product of their windows wastes nothing

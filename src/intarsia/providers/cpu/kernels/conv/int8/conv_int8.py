@@ -33,8 +33,8 @@ from intarsia.providers.cpu.kernels.conv.int8.conv_int8_products import (
 from intarsia.providers.cpu.kernels.conv.int8.conv_int8_windows import ByteDepthwise, ByteSmallGroups, FloatDepthwise
 from intarsia.providers.cpu.kernels.conv.int8.conv_int8_winograd import ByteWinograd
 from intarsia.providers.cpu.kernels.conv.window_geometry import Filtered, explicit_pads, with_fewer_axes
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import BYTES
 from intarsia.providers.cpu.kernels.matmul_int8.byte_weights import digest, is_signed_byte
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import BYTES
 
 SCHEDULES: tuple[Schedule[ByteConvolution], ...] = (
     ByteDepthwise("depthwise-int8"),

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import CLAIMS, SCRATCH, Argument, Code, KernelCall, Ref, ScratchCall, Sizes
-from intarsia.providers.cpu.kernels.conv import implicit_gemm
+from intarsia.providers.cpu.kernels.conv import window_products
 from intarsia.providers.cpu.kernels.conv.conv_arguments import FilterCall
-from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import WindowOperands
+from intarsia.providers.cpu.kernels.conv.grouped import depthwise_arguments
 from intarsia.providers.cpu.kernels.conv.window_geometry import Geometry
+from intarsia.providers.cpu.kernels.conv.window_products import WindowOperands
 from intarsia.providers.cpu.kernels.conv.winograd import spec as winograd_spec
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Threads
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import Threads
 from intarsia.providers.cpu.kernels.matmul_int8 import widened_int16
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class ByteProductCall(FilterCall):
 
     def arguments(self, size: Sizes, threads: int) -> Sequence[Argument]:
         shape = self.geometry.at(size)
-        taps = implicit_gemm.displacements(shape, SUMS, self.target, parts=self.parts, in_words=self.spec.in_words)
+        taps = window_products.displacements(shape, SUMS, self.target, parts=self.parts, in_words=self.spec.in_words)
         micro = Code(
-            self.few if self.few and not gemm_kernel.many_rows(implicit_gemm.rows(shape), self.spec.tile) else self.micro
+            self.few if self.few and not gemm_arguments.many_rows(window_products.rows(shape), self.spec.tile) else self.micro
         )
-        return implicit_gemm.conv_args(
+        return window_products.conv_args(
             self.spec, self.target, shape,
             WindowOperands(
                 Ref(self.x), Ref(self.y), Ref(self.weights), self._given(shape, SUMS), micro=micro, taps=taps
@@ -75,7 +75,7 @@ class ByteProductCall(FilterCall):
         )  # fmt: skip
 
     def scratch_nbytes(self, size: Sizes, threads: int) -> int:
-        return threads * implicit_gemm.panel_nbytes(self.spec, self.target, self.geometry.at(size), self.parts)
+        return threads * window_products.panel_nbytes(self.spec, self.target, self.geometry.at(size), self.parts)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class ByteWindowCall(FilterCall):
         shape = self.geometry.at(size)
         given = self._windows(shape.channels, shape.output)
         data = WindowOperands(Ref(self.x), Ref(self.y), Ref(self.weights), given, number=Ref(self.zero))
-        return depthwise_kernel.depthwise_args(self.spec, self.target, shape, data)
+        return depthwise_arguments.depthwise_args(self.spec, self.target, shape, data)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.precision import byte_unit
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.common.units import WORDS_IN_TIME
-from intarsia.providers.cpu.kernels.conv import implicit_gemm
+from intarsia.providers.cpu.kernels.conv import implicit_gemm, window_products
 from intarsia.providers.cpu.kernels.conv.conv_cost import estimated
 from intarsia.providers.cpu.kernels.conv.int8.conv_int8_arguments import WidenCall
 from intarsia.providers.cpu.kernels.conv.int8.conv_int8_steps import (
@@ -37,10 +37,11 @@ from intarsia.providers.cpu.kernels.conv.window_geometry import strides_and_dila
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import ConstantFactor
 from intarsia.providers.cpu.kernels.matmul.vnni import packed_windows_pay, window_steps
 from intarsia.providers.cpu.kernels.matmul_int8 import saturation_free_order, widened_int16
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS
 from intarsia.providers.cpu.kernels.matmul_int8.byte_rates import BY_WORDS, IN_ORDER, rate_of
 from intarsia.providers.cpu.kernels.matmul_int8.byte_weights import LIFT, add_sums, ordered_weights
 from intarsia.providers.cpu.kernels.matmul_int8.constant_bytes import NO_UNIT, NOT_AVX2
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, byte_tile
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import byte_tile
 from intarsia.providers.cpu.kernels.matmul_int8.zero_point_correction import Correction
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def _estimated(node: ByteConvolution, env: LoweringEnv, rate: float, copied: flo
     """Seconds on one core of sums of windows; neighbouring groups that share a vector multiply zeros for each other."""
     lanes, merged = byte_tile(env.target).lanes, 1
     if node.group > 1:
-        merged = implicit_gemm.merged_groups(node.filter_shape[0], node.group, byte_tile(env.target))
+        merged = window_products.merged_groups(node.filter_shape[0], node.group, byte_tile(env.target))
     columns = lanes if node.group == 1 else 1
     return estimated(node, env, columns=columns, rate=rate / merged, copied=copied)
 

@@ -16,17 +16,18 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule
-from intarsia.providers.cpu.kernels.conv import implicit_gemm
+from intarsia.providers.cpu.kernels.common.tiles import Tile
+from intarsia.providers.cpu.kernels.conv import implicit_gemm, window_products
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec
 from intarsia.providers.cpu.kernels.conv.int8.conv_int8_arguments import ByteProductCall, ByteWindowCall
 from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork, strides_and_dilations
-from intarsia.providers.cpu.kernels.matmul import gemm_kernel
+from intarsia.providers.cpu.kernels.matmul import gemm_arguments, gemm_kernel
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS
 from intarsia.providers.cpu.kernels.matmul_int8.byte_weights import LIFT, add_sums
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, byte_micro_text, byte_tile
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import byte_micro_text, byte_tile
 from intarsia.providers.cpu.kernels.matmul_int8.zero_point_correction import Correction
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class Filters:
 def sums_step(node: ByteConvolution, request: KernelRequest, source: str, filters: Filters) -> Step:
     """The step of the sums of products of windows by filters; `source`: the input, with its border."""
     y, target, micro, few = node.output.shape, request.target, filters.micro, filters.few
-    spec = gemm_kernel.GemmSpec(SUMS, "packed", request.epilogue, tile=filters.tile, stored=filters.stored)
+    spec = gemm_arguments.GemmSpec(SUMS, "packed", request.epilogue, tile=filters.tile, stored=filters.stored)
     geometry = replace(node.geometry(filters.kernel), y=(*y[:-1], filters.filters))
     call = ByteProductCall(
         geometry, spec, target, source, filters.packed, request.out, request.operands, micro.symbol, parts=filters.parts,
@@ -156,7 +157,7 @@ def byte_filters(
 def sums_tile(node: ByteConvolution, filters: int, group: int, request: KernelRequest) -> Tile:
     """The tile of sums of windows that are read where they lie."""
     y, kernel = node.output.shape, node.kernel
-    each = filters // group * implicit_gemm.merged_groups(filters, group, byte_tile(request.target))
+    each = filters // group * window_products.merged_groups(filters, group, byte_tile(request.target))
     strides, _ = strides_and_dilations(node.node, len(kernel))
     pointwise = math.prod(kernel) == math.prod(strides) == 1
     line = y[-2] if isinstance(y[-2], int) and not pointwise else None
@@ -164,6 +165,6 @@ def sums_tile(node: ByteConvolution, filters: int, group: int, request: KernelRe
 
 
 def has_long_rows(node: ByteConvolution, filters: int, group: int, tile: Tile) -> bool:
-    """Whether a row of a window is one run of numbers: see `implicit_gemm.displacements`."""
+    """Whether a row of a window is one run of numbers: see `window_products.displacements`."""
     _, dilations = strides_and_dilations(node.node, len(node.kernel))
-    return group == implicit_gemm.merged_groups(filters, group, tile) and dilations[-1] == 1
+    return group == window_products.merged_groups(filters, group, tile) and dilations[-1] == 1

@@ -15,8 +15,13 @@ from intarsia.plan.step import Step
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.conv.conv_cost import estimated
-from intarsia.providers.cpu.kernels.conv.grouped import depthwise_int8_kernel, depthwise_kernel, small_groups_int8_kernel
-from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import WindowSpec
+from intarsia.providers.cpu.kernels.conv.grouped import (
+    depthwise_arguments,
+    depthwise_int8_kernel,
+    depthwise_kernel,
+    small_groups_int8_kernel,
+)
+from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec
 from intarsia.providers.cpu.kernels.conv.int8.conv_int8_steps import (
     YES,
     ByteConvSchedule,
@@ -27,8 +32,8 @@ from intarsia.providers.cpu.kernels.conv.int8.conv_int8_steps import (
     window_step,
 )
 from intarsia.providers.cpu.kernels.conv.window_geometry import strides_and_dilations
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS
 from intarsia.providers.cpu.kernels.matmul_int8.byte_rates import rate_of
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
 from intarsia.providers.cpu.kernels.matmul_int8.zero_point_correction import Correction
 
 if TYPE_CHECKING:
@@ -104,7 +109,7 @@ class FloatDepthwise(ByteConvSchedule):
         spec = depthwise_kernel.scheduled(plain, len(weights), _width(node), target)
         packing = Packing(Layout.INT8_DEPTHWISE, view=view)
         floats = weights.astype(np.float32)
-        packed = workspace.add(node.reads[1], packing, lambda: depthwise_kernel.pack_weights(floats, target))
+        packed = workspace.add(node.reads[1], packing, lambda: depthwise_arguments.pack_weights(floats, target))
         return [window_step(node, made, "depthwise", spec, depthwise_kernel.kernel_text(spec, target), packed)]
 
 

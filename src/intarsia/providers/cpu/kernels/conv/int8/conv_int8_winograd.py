@@ -18,8 +18,8 @@ from intarsia.providers.cpu.kernels.conv.window_geometry import ConvWork
 from intarsia.providers.cpu.kernels.conv.winograd import int8
 from intarsia.providers.cpu.kernels.conv.winograd import spec as winograd_spec
 from intarsia.providers.cpu.kernels.conv.winograd.cost_model import is_applicable
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS
 from intarsia.providers.cpu.kernels.matmul_int8.byte_rates import rate_of
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.conv.int8.conv_int8 import ByteConvolution

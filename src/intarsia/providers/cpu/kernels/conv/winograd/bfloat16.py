@@ -16,7 +16,8 @@ from intarsia.codegen.llvm.jit import KernelText
 from intarsia.codegen.llvm.target import Target
 from intarsia.codegen.winograd_transforms import filter_matrix
 from intarsia.graph.dtypes import DType
-from intarsia.providers.cpu.kernels.common.microkernel import EVERY, Met, Tile, dispatched
+from intarsia.providers.cpu.kernels.common.microkernel import EVERY, Met, dispatched
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import Stepped
 from intarsia.providers.cpu.kernels.conv.winograd.kernel import Winograd
 from intarsia.providers.cpu.kernels.conv.winograd.spec import WinogradSpec

@@ -14,8 +14,8 @@ from dataclasses import replace
 from intarsia.codegen.llvm.target import L2_NBYTES
 from intarsia.codegen.winograd_transforms import OUTPUTS
 from intarsia.lazy_dataclass import dataclass
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
 from intarsia.providers.cpu.kernels.conv.line_buffer_kernel import multiplied_share
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
 
 _PLANE_LANES = 16  # channels of a plane come in multiples of it where windows have several
 _LEAST_IN_GROUP = 16  # channels, and filters: of fewer a vector has several groups

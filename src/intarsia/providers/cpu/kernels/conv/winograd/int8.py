@@ -31,15 +31,17 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.codegen.winograd_transforms import both_ways
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.providers.cpu.kernels.common.microkernel import Tile, dispatched
-from intarsia.providers.cpu.kernels.common.pack_b import pack_matrix
+from intarsia.providers.cpu.kernels.common.microkernel import dispatched
+from intarsia.providers.cpu.kernels.common.panels import pack_matrix
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import Stepped, blocked_tile
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
 from intarsia.providers.cpu.kernels.conv.winograd.cost_model import tile_count
 from intarsia.providers.cpu.kernels.conv.winograd.kernel import Winograd
 from intarsia.providers.cpu.kernels.conv.winograd.spec import WinogradSpec
 from intarsia.providers.cpu.kernels.matmul_int8 import widened_int16
-from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import SUMS, ByteDot
+from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS
+from intarsia.providers.cpu.kernels.matmul_int8.microkernel_int8 import ByteDot
 
 OUTPUTS = 4
 _FILTER = np.array([(3, 0, 0), (1, 1, 1), (1, -1, 1), (1, 2, 4), (1, -2, 4), (0, 0, 3)], np.int64)

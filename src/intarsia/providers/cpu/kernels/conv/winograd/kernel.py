@@ -14,7 +14,8 @@ from intarsia.codegen.winograd_transforms import of_input, of_sums
 from intarsia.graph.dtypes import DType
 from intarsia.primitives.lang import walk
 from intarsia.providers.cpu.kernels.common import work_stealing as claiming
-from intarsia.providers.cpu.kernels.common.epilogue_code import Finish, itemsize
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
+from intarsia.providers.cpu.kernels.common.epilogue_code import Finish
 from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import STEPS
 from intarsia.providers.cpu.kernels.conv.winograd.spec import FIELDS, WinogradSpec, winograd_tile

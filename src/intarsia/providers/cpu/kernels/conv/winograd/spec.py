@@ -33,16 +33,16 @@ from intarsia.codegen.winograd_transforms import OUTPUTS, filter_matrix
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Argument
-from intarsia.providers.cpu.kernels.common import work_stealing as claiming
+from intarsia.providers.cpu.kernels.common import pieces
+from intarsia.providers.cpu.kernels.common.element_size import itemsize
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.common.epilogue_code import itemsize
-from intarsia.providers.cpu.kernels.common.microkernel import Tile
-from intarsia.providers.cpu.kernels.common.pack_b import aligned_zeros, pack_matrix, packed_nbytes
+from intarsia.providers.cpu.kernels.common.panels import aligned_zeros, pack_matrix, packed_nbytes
+from intarsia.providers.cpu.kernels.common.tiles import Tile
 from intarsia.providers.cpu.kernels.conv.blocked_k_microkernel import blocked_tile
-from intarsia.providers.cpu.kernels.conv.implicit_gemm import ConvShape, WindowOperands
 from intarsia.providers.cpu.kernels.conv.pointwise_kernel import row_blocks
+from intarsia.providers.cpu.kernels.conv.window_products import ConvShape, WindowOperands
 from intarsia.providers.cpu.kernels.conv.winograd.cost_model import one_group, phase_tiles, planar, rates, tile_count
-from intarsia.providers.cpu.kernels.matmul.gemm_kernel import Threads
+from intarsia.providers.cpu.kernels.matmul.gemm_arguments import Threads
 
 FIELDS = (
     "micro x weights y taps batch height width channels pad_h pad_w out_height out_width filters down across block panels "
@@ -201,7 +201,7 @@ def winograd_args(
     blocks = groups * -(-tile_count(shape, spec.outputs) // layout.block)
     grain = panels if blocks >= nthreads else max(1, -(-blocks * panels // nthreads))
     products = spec.side**2 * layout.block * depth * padded_filters
-    tail = claiming.tail(blocks, products, nthreads if threads.claims else 1, least=1) if blocks >= nthreads else (0, 1)
+    tail = pieces.tail(blocks, products, nthreads if threads.claims else 1, least=1) if blocks >= nthreads else (0, 1)
     plane = depth * padded_filters * tile.itemsize
     args = [
         data.micro, data.x, data.weights, data.y, data.taps, shape.batch, height, width, solid.channels, *shape.pads[:2],
