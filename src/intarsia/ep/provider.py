@@ -74,6 +74,25 @@ class StepObserver(Protocol):
 
 
 @dataclass(frozen=True)
+class DeviceEvent:
+    """What a device's own profiler measured, for a session's profile.
+
+    Attributes:
+        category: "Session", "Node", "Kernel" or "Api".
+        start_ns, end_ns: as `time.perf_counter_ns`.
+        thread: its number in the trace.
+        arguments: what else is known, by name.
+    """
+
+    category: str
+    name: str
+    start_ns: int
+    end_ns: int
+    thread: int = 0
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class CompileContext:
     """What the session requires of a compiled part.
 
@@ -83,6 +102,8 @@ class CompileContext:
         config: session configuration entries (`SessionOptions.add_session_config_entry`).
         on_step: where a profile is wanted, called after each kernel of a run with what it is, the names of its nodes, and
             when it began and ended (`time.perf_counter_ns`), and where known the bytes it read and wrote.
+        collect_from: where a profile is wanted, takes a function that gives what a device measured since it was called last,
+            which is called when the profile is read; gives when the profile began (`time.perf_counter_ns`).
         memory: where intermediate tensors lie: the session's arena, with its limit.
         inter_op_num_threads: branches of small steps that may run at the same time; 0: as many as threads, 1: none.
         parallel: whether the user wants them also where they spare little (`ExecutionMode.ORT_PARALLEL`).
@@ -93,6 +114,7 @@ class CompileContext:
     deterministic: bool = False
     config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     on_step: StepObserver | None = None
+    collect_from: Callable[[Callable[[], Iterable[DeviceEvent]]], int] | None = field(default=None, compare=False, repr=False)
     memory: Arena = field(default_factory=Arena, compare=False, repr=False)
     read_compiled: Callable[[str], memoryview] | None = field(default=None, compare=False, repr=False)
     inter_op_num_threads: int = 0
@@ -136,7 +158,7 @@ class ExecutionProvider:
     | may | `unavailable`, `missing_for`, `device`, `get_capability`, `reads_on_host`, `get_kernel_registry`, \
 `get_data_transfer`, `get_allocator` | a session is made; transfers: in runs |
     | lifetime | `devices`, `ep_devices`, `emulated`, `library_version`, `warm_up`, `on_session`, `on_partitioned`, `share`, \
-`save`, `restore`, `compatibility_info`, `check_compatibility`, \
+`save`, `restore`, `context_node`, `compatibility_info`, `check_compatibility`, \
 `set_dynamic_options`, `release_graphs` | devices are listed; a model is compiled, saved, loaded; options change |
 
     `supports` and `compile` have a default where `get_kernel_registry` gives kernels. A session calls all of these in the
@@ -164,6 +186,8 @@ class ExecutionProvider:
             rounds otherwise than ONNX says.
         options_may_help: whether options can make it work where it does not by default: only `missing_for` decides then.
         stop_operators: operators that it is not given, nor what depends on their results (`partition.stop_operators`).
+        own_contexts: whether its compiled parts are EPContext nodes of its own format: `context_node` makes them, and `compile`
+            is given them.
         flushes_denormals: whether it may take numbers below the least normal one (float32: 1.18e-38) for 0.
     """
 
@@ -178,6 +202,7 @@ class ExecutionProvider:
     not_exact: ClassVar[Mapping[str, str]] = {}
     quantized_steps: ClassVar[int] = 0
     stop_operators: ClassVar[frozenset[str]] = frozenset()
+    own_contexts: ClassVar[bool] = False
     flushes_denormals: ClassVar[bool] = False
     options_may_help: ClassVar[bool] = False
 
@@ -329,6 +354,11 @@ class ExecutionProvider:
         """
         return None
 
+    def context_node(self, program: Program) -> Node | None:
+        """The EPContext node of a program, where `own_contexts`: made while the session's "ep.context_enable" is "1", and as
+        "ep.context_embed_mode" and "ep.context_file_path" say. None: it cannot be kept."""
+        return None
+
     def compatibility_info(self) -> str:
         """What programs saved here need besides this package, as text: a library's version, a device, a CPU's features."""
         return self.library_version()
@@ -341,6 +371,12 @@ class ExecutionProvider:
         """
         mine = self.compatibility_info()
         return ("", True) if info == mine else (f"it needs {info}; this is {mine}", False)
+
+    @classmethod
+    def model_compatibility(cls, options: Any, info: str) -> int:
+        """Whether a compiled model whose metadata has this `info` can be used on this machine, where `own_contexts`: a value
+        of `OrtCompiledModelCompatibility`."""
+        return 0
 
     def set_dynamic_options(self, options: Mapping[str, str]) -> None:
         """Take options of `set_ep_dynamic_options` that Intarsia does not know, between runs.

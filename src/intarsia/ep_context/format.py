@@ -57,7 +57,9 @@ def built_by() -> dict[str, str]:
 
 
 def compatibility_info(provider: ExecutionProvider) -> str:
-    """What a model's metadata says of a compiled part: JSON, read by `suitability`."""
+    """What a model's metadata says of a compiled part: JSON, read by `unsuitable`; of a provider's own format, its words."""
+    if provider.own_contexts:
+        return provider.compatibility_info()
     return json.dumps({**built_by(), "needs": provider.compatibility_info()})
 
 

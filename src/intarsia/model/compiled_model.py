@@ -295,7 +295,7 @@ def compile_model(
         EPFail: the last provider that could take a part failed to compile it, or crashed when it was asked what it takes.
     """
     if profile is not None:
-        context = replace(context, on_step=profile.add_kernel)
+        context = replace(context, on_step=profile.add_kernel, collect_from=profile.collect_from)
     failed: dict[tuple[str, str], str] = {}
     given_up: dict[str, str] = {}  # providers that crashed when they were asked, and how
     done: dict[tuple[str, tuple[int, ...]], Program] = {}
@@ -353,12 +353,13 @@ class _CompileFailure(Exception):
 
 def _program(part: Part, context: CompileContext) -> Program:
     """A part compiled, or restored where it was compiled ahead of time."""
-    if part.graph.nodes and part.graph.nodes[0].compiled_part:
+    given = bool(part.graph.nodes) and part.graph.nodes[0].compiled_part
+    if given and not part.provider.own_contexts:
         from intarsia.ep_context.format import restored
 
         return restored(part, context)
-    saves = type(part.provider).save is not ExecutionProvider.save
-    if saves and context.config.get("session.disable_model_compile", "0") == "1":
+    saves = type(part.provider).save is not ExecutionProvider.save or part.provider.own_contexts
+    if saves and not given and context.config.get("session.disable_model_compile", "0") == "1":
         raise ModelRequiresCompilation(
             f"{part.provider.name} has to compile {len(part.nodes)} nodes (first: {label(part.graph.nodes[0])!r}), and "
             "'session.disable_model_compile' is '1': give a compiled model (intarsia.ModelCompiler), or take the entry away"

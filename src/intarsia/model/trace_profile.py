@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from intarsia.ep.provider import DeviceEvent
 from intarsia.graph.formats.atomic_write import replace_text
 from intarsia.lazy_dataclass import dataclass
 
@@ -48,6 +49,8 @@ class Profile:
         self.start_ns = time.perf_counter_ns() if start_ns is None else start_ns
         self.spans: list[Span] = []
         self.nodes: dict[str, ProfiledNode] = {}
+        self._sources: list[Callable[[], Iterable[DeviceEvent]]] = []
+        self._of_devices: list[DeviceEvent] = []
 
     def add(self, category: str, name: str, start_ns: int, args: dict[str, Any] | None = None) -> None:
         """An event that began at `start_ns` (`time.perf_counter_ns`) and ends now."""
@@ -62,10 +65,20 @@ class Profile:
     ) -> None:
         self.spans.append(Span(category, name, nodes, start_ns, end_ns, threading.get_ident(), args))
 
+    def collect_from(self, source: Callable[[], Iterable[DeviceEvent]]) -> int:
+        """Ask `source` for what a device measured since the last time, whenever the profile is read. Gives `start_ns`."""
+        self._sources.append(source)
+        return self.start_ns
+
     @property
     def events(self) -> list[dict[str, Any]]:
         """The trace events."""
-        return [self._event(span) for span in tuple(self.spans)]
+        for source in tuple(self._sources):
+            self._of_devices += source()
+        own = [self._event(span) for span in tuple(self.spans)]
+        return own + [
+            self._complete(e.category, e.name, (e.start_ns, e.end_ns), e.thread, dict(e.arguments)) for e in self._of_devices
+        ]
 
     def _event(self, s: Span) -> dict[str, Any]:
         category, name, args = s.category, s.name, s.args
@@ -77,9 +90,15 @@ class Profile:
             args = {"op_name": operators, "provider": known[0].provider if known else "", "kernel": s.name, **args}
         elif category == "Node":
             category = "Part"
+        return self._complete(category, name, (s.start_ns, s.end_ns), s.thread, args)
+
+    def _complete(
+        self, category: str, name: str, times_ns: tuple[int, int], thread: int, args: dict[str, Any]
+    ) -> dict[str, Any]:
+        start, end = times_ns
         return {
-            "cat": category, "name": name, "ph": "X", "pid": os.getpid(), "tid": s.thread,
-            "ts": (s.start_ns - self.start_ns) / 1e3, "dur": (s.end_ns - s.start_ns) / 1e3, "args": args,
+            "cat": category, "name": name, "ph": "X", "pid": os.getpid(), "tid": thread,
+            "ts": (start - self.start_ns) / 1e3, "dur": (end - start) / 1e3, "args": args,
         }  # fmt: skip
 
     def save(self, prefix: str) -> str:

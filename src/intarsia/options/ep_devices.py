@@ -192,6 +192,16 @@ def provider_of(ep_devices: Sequence[Any]) -> tuple[str, dict[str, Any]]:
     return first.ep_name, dict(first.ep_options)
 
 
+def _said_of(provider: type[ExecutionProvider], device: OrtHardwareDevice) -> tuple[int, int, str]:
+    """What a plugin says of a device itself; zeros and "" where it says nothing, or is none."""
+    ask = getattr(provider, "incompatibility", None)
+    if ask is None:
+        return 0, 0, ""
+    kind: Any = device.type.name.lower()
+    found: tuple[int, int, str] = ask(HardwareDevice(kind, device.vendor, device.vendor_id, device.device_id, device.metadata))
+    return found
+
+
 def get_hardware_device_ep_incompatibility_details(ep_name: str, hardware_device: OrtHardwareDevice) -> dict[str, Any]:
     """Why a provider does not work on a device: `reasons_bitmask`, `error_code` and `notes` ("" where it does)."""
     if not isinstance(hardware_device, OrtHardwareDevice):
@@ -200,6 +210,9 @@ def get_hardware_device_ep_incompatibility_details(ep_name: str, hardware_device
 
     try:
         provider = load_provider(ep_name)
+        reasons, code, notes = _said_of(provider, hardware_device)
+        if reasons or notes:
+            return {"reasons_bitmask": reasons, "error_code": code, "notes": notes}
         missing = why_unavailable(provider)
     except EPFail as error:
         return {"reasons_bitmask": int(Reason.MISSING_DEPENDENCY), "error_code": 0, "notes": str(error)}

@@ -125,7 +125,7 @@ class SessionOptions(Settings):
         super().__init__()
         self.__dict__.update(_config={}, _dims_by_name={}, _dims_by_denotation={}, _providers=[], _initializers={})
         self.__dict__.update(_external_files={}, _selection=None, _cancelled=False, _operators=[], _progress=None)
-        self.__dict__.update(_context_reader=None)
+        self.__dict__.update(_context_reader=None, _contexts_collected=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_progress": None}  # who listens is in this process
@@ -306,6 +306,16 @@ class SessionOptions(Settings):
 
         read_func, most = self.__dict__["_context_reader"]
         return functools.partial(taken, read_func, most)
+
+    def collect_contexts(self) -> None:
+        """Let whoever makes the session (`ModelCompiler`) have compiled parts made as "ep.context_enable" asks, and write the
+        model itself."""
+        self.__dict__["_contexts_collected"] = True
+
+    @property
+    def writes_contexts(self) -> bool:
+        """Whether the session is to write a compiled model."""
+        return self.config("ep.context_enable") == "1" and not self.__dict__["_contexts_collected"]
 
     def add_initializer(self, name: str, value: Any) -> None:
         """Give the model's initializer `name` another value (an OrtValue or an array of its dtype and shape)."""

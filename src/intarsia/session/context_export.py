@@ -101,6 +101,9 @@ def context_model(
         inside = False
     nodes: list[Node] = []
     for k, piece in enumerate(pieces):
+        if piece.made is not None:
+            nodes.append(_placed(piece.made, inside, f"{stem}_part{k}.bin", found))
+            continue
         if piece.data is None:
             nodes += piece.part.graph.nodes
             continue
@@ -112,27 +115,50 @@ def context_model(
             found.files[name] = piece.data
             node.attributes |= {"embed_mode": 0, "ep_cache_context": name}
         nodes.append(node)
-    info = {p.part.provider.name: compatibility_info(p.part.provider) for p in pieces if p.data is not None}
+    info = {p.part.provider.name: compatibility_info(p.part.provider) for p in pieces if p.is_compiled}
+    info = {name: text for name, text in info.items() if text}
     found.graph = _with_nodes(split.graph, nodes, info)
     return found
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """A part, or a piece of one, and its saved program; None where its nodes stay."""
+    """A part, or a piece of one, and its saved program, or the node that its provider made of it; None for both where its
+    nodes stay."""
 
     part: Part
     program: Program
     data: Pieces | None
+    made: Node | None = None
+
+    @property
+    def is_compiled(self) -> bool:
+        return self.data is not None or self.made is not None
+
+
+def _placed(made: Node, inside: bool, name: str, found: ContextModel) -> Node:
+    """A provider's own EPContext node, with its data where the caller wants it."""
+    data = made.attributes.get("ep_cache_context")
+    if inside or not made.attributes.get("embed_mode", 1) or not data:
+        return made
+    found.files[name] = [data.encode() if isinstance(data, str) else data]
+    return replace(made, attributes={**made.attributes, "embed_mode": 0, "ep_cache_context": name})
 
 
 def _nbytes(pieces: Iterable[_Piece]) -> int:
     saved = sum(memoryview(data).nbytes for piece in pieces for data in piece.data or ())
-    return saved + sum(c.nbytes for piece in pieces if piece.data is None for c in piece.part.graph.constants.values())
+    made = sum(len(piece.made.attributes.get("ep_cache_context") or b"") for piece in pieces if piece.made is not None)
+    return saved + made + sum(c.nbytes for p in pieces if not p.is_compiled for c in p.part.graph.constants.values())
 
 
 def _pieces(model: CompiledModel, context: CompileContext, found: ContextModel) -> Iterator[_Piece]:
     for part, program in zip(model.partition.parts, model.programs, strict=True):
+        if part.provider.own_contexts:
+            made = part.provider.context_node(program)
+            if made is None:
+                found.refused.append(f"{part}: {part.provider.name} gives no EPContext node for it")
+            yield _Piece(part, program, None, made)
+            continue
         try:
             yield _Piece(part, program, _saved(part, program))
         except NotSaved as reason:

@@ -209,7 +209,7 @@ class ModelCompiler:
         if as_onnxruntime(self._options.config("session.provider_fallback")) and not self._options.has_providers():
             made = ContextModel(Graph(), refused=["no provider is named (SessionOptions.add_provider)"])
         else:
-            session = self._session()
+            session = self._session(folder, stem)
             prefix = self._options.config("ep.context_node_name_prefix")
             engine = session._engine
             made = context_model(engine.whole_model(), engine.compile_context(), self._embed, stem, prefix)
@@ -229,12 +229,18 @@ class ModelCompiler:
             given(self._write, name, pieces)
         return data, beside
 
-    def _session(self) -> InferenceSession:
+    def _session(self, folder: Path, stem: str | None) -> InferenceSession:
+        """A session whose parts are compiled; `folder` and `stem` as for `_compiled`."""
         from intarsia.session.inference_session import InferenceSession
+
+        inside = self._embed or stem is None or self._write is not None
 
         options = copy.deepcopy(self._options)
         options.add_session_config_entry("session.cache_weights_mib", "0")  # a model from the cache has no parts
-        options.add_session_config_entry("ep.context_enable", "0")
+        options.add_session_config_entry("ep.context_enable", "1")
+        options.add_session_config_entry("ep.context_embed_mode", "1" if inside else "0")
+        options.add_session_config_entry("ep.context_file_path", str(folder / f"{stem}.onnx") if stem is not None else "")
+        options.collect_contexts()
         return InferenceSession(self._source, options)
 
     def _rewritten(self) -> Graph:
@@ -347,20 +353,25 @@ def _compatibility(source: str | bytes, ep_type: str) -> str | None:
 
 def get_model_compatibility_for_ep_devices(ep_devices: Any, compatibility_info: str) -> OrtCompiledModelCompatibility:
     """Whether a compiled model can be used on these devices. `compatibility_info` is what the model's metadata says
-    (`get_compatibility_info_from_model`); text that Intarsia did not write is not applicable.
+    (`get_compatibility_info_from_model`); plugins judge their own, other text that Intarsia did not write is not applicable.
 
     Raises:
         InvalidArgument: no devices.
     """
     from intarsia.ep_context.format import unsuitable
     from intarsia.options.ep_devices import provider_of
-    from intarsia.providers.registry import resolve
+    from intarsia.providers.options import parse_options
+    from intarsia.providers.registry import load_provider, resolve
 
     if not isinstance(compatibility_info, str):
         raise WrongType(f"compatibility_info: expected text, got {compatibility_info!r}")
     if not ep_devices:
         raise InvalidArgument("Invalid argument provided to GetModelCompatibilityForEpDevices: expected devices")
     name, chosen = provider_of(ep_devices)
+    provider = load_provider(name)
+    if provider.own_contexts:
+        options = parse_options(provider, chosen)
+        return OrtCompiledModelCompatibility(provider.model_compatibility(options, compatibility_info))
     try:
         made = json.loads(compatibility_info)
     except ValueError:

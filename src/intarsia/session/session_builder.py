@@ -253,7 +253,7 @@ class SessionBuilder:
         options, first = self.options, maker.providers[0]
         whole = maker.of_optimised(ready)
         check_taken(whole.partition, [c.name for c in choices if not c.implied], mode)
-        if options.config("ep.context_enable") == "1":
+        if options.writes_contexts:
             from intarsia.session.context_export import write_context
 
             write_context(whole, maker.context, options, self.source.path or graph.metadata.path or None)
@@ -311,7 +311,7 @@ class SessionBuilder:
         watched = self.profile is not None or told or options.optimized_model_filepath
         changed = options.initializers or options.external_files or self.operators is not None
         keeps = type(instances[0]).save is not ExecutionProvider.save and all(p.device.host for p in instances)
-        ahead = options.config("ep.context_enable") == "1" or options.config("session.disable_model_compile") == "1"
+        ahead = options.writes_contexts or options.config("session.disable_model_compile") == "1"
         ahead = ahead or options.config(background_compile.FIRST_ONLY) == "1"
         if not keeps or self.source.graph_read is not None or watched or changed or ahead:
             return None
@@ -336,8 +336,9 @@ class SessionBuilder:
         node = graph.nodes[0]
         source = node.attributes.get("source")
         requested = all(name == source for name in (choices[0].name, *(c.name for c in choices if not c.implied)))
+        requested = requested and not choices[0].provider.own_contexts
         whole = node.inputs == graph.input_names() and node.outputs == graph.output_names() and not graph.overridable
-        written = options.optimized_model_filepath or options.config("ep.context_enable") == "1"
+        written = options.optimized_model_filepath or options.writes_contexts
         return requested and whole and not written and self.profile is None and self.operators is None
 
 

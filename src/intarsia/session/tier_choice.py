@@ -45,7 +45,7 @@ class TierChoice:
         self._builder, self._choices, self._entry = builder, choices, entry
         self.tiers = tiers_of(builder.options)
         names = [choice.name for choice in choices]
-        written = builder.options.config("ep.context_enable") == "1"
+        written = builder.options.writes_contexts
         if self.tiers is Tiers.FIRST and (names != [CPU] or written):
             if FIRST_ONLY in builder.options.config_entries():
                 why = "'ep.context_enable' requires kernels" if written else f"the providers are {', '.join(names)}"

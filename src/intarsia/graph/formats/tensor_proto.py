@@ -53,7 +53,7 @@ _DATA_FIELD = {
 class StoredTensor:
     """A TensorProto whose header is read and checked, and whose data is still in its buffer."""
 
-    __slots__ = ("buffer", "count", "dtype", "field", "loose", "name", "shape", "source", "spans", "start")
+    __slots__ = ("buffer", "count", "dtype", "field", "location", "loose", "name", "shape", "source", "spans", "start")
 
     def __init__(self, buffer: Buffer, start: int, label: str) -> None:
         self.buffer, self.start, self.source = buffer, place(buffer, start), label
@@ -63,6 +63,7 @@ class StoredTensor:
         self.count = 1
         self.field = 0
         self.spans: list[Span] = []
+        self.location = ""  # of a file of its own, relative to the model's folder
         self.loose: array[int] | None = None  # unpacked numbers, or start and end of each string
 
     def error(self, problem: str) -> InvalidModelError:
@@ -296,8 +297,20 @@ def _attach_external(tensor: StoredTensor, external: dict[str, str], files: Exte
         raise tensor.error("strings cannot be stored as external data, expected string_data")
     needed = (tensor.count * _BITS[tensor.dtype] + 7) // 8
     tensor.buffer, offset = files.view(tensor.name, external, needed)
-    tensor.source, tensor.start = external["location"], offset
+    tensor.source, tensor.start, tensor.location = external["location"], offset, external["location"]
     tensor.field, tensor.loose, tensor.spans = _RAW, None, [(offset, offset + needed)]
+
+
+def external_place(constant: Constant) -> tuple[str, int, int] | None:
+    """Where the data of a model's constant is as it stands in a file of its own: location relative to the model's folder,
+    first byte, bytes. None for what is in the model itself, or was computed."""
+    owner: object = constant
+    while isinstance(owner, Constant):
+        owner = getattr(owner.maker, "__self__", None)
+    if not isinstance(owner, StoredTensor) or not owner.location or len(owner.spans) != 1:
+        return None
+    start, end = owner.spans[0]
+    return owner.location, start, end - start
 
 
 def read_entry(buffer: Buffer, start: int, end: int) -> tuple[str, str]:

@@ -17,12 +17,15 @@ from intarsia.ep.provider import StepObserver
 from intarsia.errors import EPFail
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.plugin.interface.graph_view import GraphView, read_names
+from intarsia.providers.plugin.interface.model_editor import taken_nodes
 from intarsia.providers.plugin.interface.status import raise_for
 from intarsia.providers.plugin.interface.tensors import OrtValue, new_tensor
 from intarsia.providers.plugin.kernel_context import KernelContext, NodeComputeContext
 from intarsia.providers.plugin.memory import PluginMemory
 from intarsia.providers.plugin.plugin_ep import PluginEp
+from intarsia.providers.plugin.profiling import EpProfiler
 
 _IDLE_CALLS = 16  # contexts that a part keeps between runs
 
@@ -73,20 +76,37 @@ class ComputeInfo:
             self._ep.release(made)
 
 
-def compile_part(ep: PluginEp, part: FusedPart) -> ComputeInfo:
-    """What the plugin makes of a part.
+@dataclass(frozen=True)
+class Made:
+    """What a plugin made of a part.
+
+    Attributes:
+        context: the EPContext node that holds it, where the session asked for such nodes; None: the plugin gave none.
+    """
+
+    part: FusedPart
+    info: ComputeInfo
+    context: Node | None
+
+
+def compile_parts(ep: PluginEp, parts: Sequence[FusedPart]) -> list[Made]:
+    """What the plugin makes of parts, of which it is told together: their compiled forms may share data.
 
     Raises:
         EPFail: it cannot, or gives nothing.
     """
-    graphs, nodes = (ctypes.c_void_p * 1)(part.view.handle), (ctypes.c_void_p * 1)(part.node.handle)
-    infos, contexts = (ctypes.c_void_p * 1)(), (ctypes.c_void_p * 1)()
-    ep.members.call(
-        "Compile", ctypes.addressof(graphs), ctypes.addressof(nodes), 1, ctypes.addressof(infos), ctypes.addressof(contexts)
-    )
-    if not infos[0]:
-        raise EPFail(f"{ep.name} compiled {part.name!r} to nothing, and gave no error")
-    return ComputeInfo(ep, infos[0], part.name)
+    array = ctypes.c_void_p * len(parts)
+    graphs, nodes = array(*(part.view.handle for part in parts)), array(*(part.node.handle for part in parts))
+    infos, contexts = array(), array()
+    ep.members.call("Compile", *map(ctypes.addressof, (graphs, nodes)), len(parts), *map(ctypes.addressof, (infos, contexts)))
+    found = taken_nodes(ctypes.addressof(contexts), len(parts))
+    if missing := [part.name for part, info in zip(parts, infos, strict=True) if not info]:
+        for address in filter(None, infos):
+            ep.members.call_if_there("ReleaseNodeComputeInfos", ctypes.addressof((ctypes.c_void_p * 1)(address)), 1)
+        raise EPFail(f"{ep.name} compiled {missing[0]!r} to nothing, and gave no error")
+    return [
+        Made(part, ComputeInfo(ep, info or 0, part.name), node) for part, info, node in zip(parts, infos, found, strict=True)
+    ]
 
 
 class _Call:
@@ -173,13 +193,16 @@ def _static_shape(graph: Graph, name: str) -> tuple[int, ...] | None:
 class CompiledPart(Program):
     """A part as a plugin compiled it, in host memory.
 
-    `kernel`: what its nodes are reported to run by.
+    `context`: the EPContext node that holds it, where the plugin made one.
     """
 
     def __init__(
-        self, ep: PluginEp, part: FusedPart, info: ComputeInfo, *, memory: PluginMemory | None = None,
-        on_step: StepObserver | None = None,
+        self, ep: PluginEp, made: Made, *, memory: PluginMemory | None = None, on_step: StepObserver | None = None,
+        profiler: EpProfiler | None = None,
     ) -> None:  # fmt: skip
+        part, info = made.part, made.info
+        self._profiler = profiler
+        self.context = made.context
         self._memory, self._on_step = memory, on_step
         self.inputs, self.outputs = tuple(part.graph.input_names()), tuple(part.graph.output_names())
         self._ep, self._part, self._info = ep, part, info
@@ -221,7 +244,8 @@ class CompiledPart(Program):
 
     def _compute(self, context: KernelContext) -> None:
         start = time.perf_counter_ns() if self._on_step is not None else 0
-        with self._lock or nullcontext():
+        told = self._profiler.told(self._part.name) if self._profiler is not None else nullcontext()
+        with self._lock or nullcontext(), told:
             self._info.compute(context)
         if self._on_step is not None:
             names = [node.name or node.outputs[0] for node in self._part.graph.nodes]

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from intarsia.providers.plugin import capability, control_flow, kernel_context, kernel_info, kernel_registry, streams
-from intarsia.providers.plugin.interface import allocators, general_entries, graph_entries, session_state, tensors
+from intarsia.providers.plugin.interface import (
+    allocators,
+    compile_entries,
+    experimental,
+    general_entries,
+    graph_entries,
+    model_editor,
+    profiling_entries,
+    session_state,
+    tensors,
+)
 
 MODULES = (
-    allocators, capability, control_flow, general_entries, graph_entries, kernel_context, kernel_info, kernel_registry,
-    session_state, streams, tensors,
+    allocators, capability, compile_entries, control_flow, experimental, general_entries, graph_entries,
+    kernel_context, kernel_info, kernel_registry, model_editor, profiling_entries, session_state, streams, tensors,
 )  # fmt: skip
 
 

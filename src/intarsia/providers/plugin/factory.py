@@ -10,17 +10,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from intarsia.errors import EPFail, Fail, NoSuchFile
+from intarsia.errors import EPFail, Fail, IntarsiaError, NoSuchFile
 from intarsia.machine import fork_safety
 from intarsia.providers.plugin.interface.api_tables import NEWEST, OLDEST
+from intarsia.providers.plugin.interface.general_entries import Incompatibility
 from intarsia.providers.plugin.interface.handles import find, take_back
 from intarsia.providers.plugin.interface.hardware import OrtEpDevice, OrtHardware
-from intarsia.providers.plugin.interface.host_tables import api_base
+from intarsia.providers.plugin.interface.host_tables import api_base, refused
 from intarsia.providers.plugin.interface.members import Members
 from intarsia.providers.plugin.interface.session_state import Logger
 from intarsia.providers.plugin.interface.status import raise_for
 
 _MOST_FACTORIES, _MOST_DEVICES = 8, 64
+_unserved = (
+    f"it asked for version {{}} of onnxruntime's interface, and Intarsia has {OLDEST} to {NEWEST}; install a release of it for "
+    "one of these"
+)
 
 
 class OpenLibrary:
@@ -49,15 +54,23 @@ class OpenLibrary:
         create = _function(self._library, "CreateEpFactories", self.path)
         create.restype = ctypes.c_void_p
         create.argtypes = [ctypes.c_char_p, *[ctypes.c_void_p] * 3, ctypes.c_size_t, ctypes.c_void_p]
+        before = len(refused)
         found, count = (ctypes.c_void_p * _MOST_FACTORIES)(), ctypes.c_size_t(0)
         status = create(
             self.registered_name.encode(), ctypes.addressof(api_base()), self.logger.handle, ctypes.addressof(found),
             _MOST_FACTORIES, ctypes.addressof(count),
         )  # fmt: skip
-        raise_for(status, "CreateEpFactories", self.path.name)
+        unserved = ", ".join(map(str, dict.fromkeys(refused[before:])))
+        why = _unserved.format(unserved) if unserved else ""
+        try:
+            raise_for(status, "CreateEpFactories", self.path.name)
+        except IntarsiaError as error:
+            if not why:
+                raise
+            raise type(error)(f"{error}: {why}") from error
         made = [address for address in found[: min(count.value, _MOST_FACTORIES)] if address]
         if not made:
-            raise Fail(f"{self.path.name} has no execution provider: CreateEpFactories made none")
+            raise Fail(f"{self.path.name} has no execution provider: CreateEpFactories made none{f': {why}' if why else ''}")
         return [Factory(self, address) for address in made]
 
     def release_factory(self, address: int) -> None:
@@ -123,6 +136,14 @@ class Factory:
             if key not in self._devices:
                 self._devices[key] = (tuple(hardware), self._ask_for_devices(hardware))
             return self._devices[key][1]
+
+    def incompatibility(self, hardware: OrtHardware) -> Incompatibility | None:
+        """Why it does not work on a device, in its own words; None where it does not say."""
+        if not self.members.has("GetHardwareDeviceIncompatibilityDetails"):
+            return None
+        found = Incompatibility()
+        self.members.call("GetHardwareDeviceIncompatibilityDetails", hardware.handle, found.handle)
+        return found if found.reasons or found.notes else None
 
     def _ask_for_devices(self, hardware: Sequence[OrtHardware]) -> list[OrtEpDevice]:
         given = (ctypes.c_void_p * max(1, len(hardware)))(*(device.handle for device in hardware))

@@ -5,24 +5,31 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from intarsia.ep.device import HOST, DataTransfer, Device
-from intarsia.ep.hardware import EpDevice
+from intarsia.ep.hardware import EpDevice, HardwareDevice
 from intarsia.ep.provider import CompileContext, ComputeCapability, ExecutionProvider, KernelLookup, Program, Support
-from intarsia.errors import EPFail
+from intarsia.errors import EPFail, ModelRequiresCompilation
 from intarsia.graph.model import Graph, Node
 from intarsia.machine import fork_safety
-from intarsia.providers.plugin.capability import Claim
-from intarsia.providers.plugin.compiled_part import CompiledPart, FusedPart, compile_part
+from intarsia.providers.plugin import contexts
+from intarsia.providers.plugin.capability import Asked, Claim, ask
+from intarsia.providers.plugin.compiled_part import CompiledPart, FusedPart, Made, compile_parts
+from intarsia.providers.plugin.contexts import TogetherCompiled
 from intarsia.providers.plugin.factory import Factory
+from intarsia.providers.plugin.interface.graph_view import GraphView
 from intarsia.providers.plugin.interface.hardware import KINDS, OrtEpDevice, OrtHardware
 from intarsia.providers.plugin.kernel_program import KernelProgram, adds_float16
 from intarsia.providers.plugin.kernel_registry import KernelEntry
 from intarsia.providers.plugin.memory import PluginMemory, PluginTransfer, default_memory, memory_of
 from intarsia.providers.plugin.options import PluginOptions
 from intarsia.providers.plugin.plugin_ep import PluginEp
+from intarsia.providers.plugin.profiling import EpProfiler, profiler_of
 from intarsia.providers.plugin.survey import Survey
+
+if TYPE_CHECKING:
+    from intarsia.partition.partition import Partition
 
 
 class PluginExecutionProvider(ExecutionProvider):
@@ -39,6 +46,7 @@ class PluginExecutionProvider(ExecutionProvider):
     hardware: ClassVar[Sequence[OrtHardware]]
     Options: ClassVar[type[Any]] = PluginOptions
     options_may_help: ClassVar[bool] = True
+    own_contexts: ClassVar[bool] = True
     fused_operators: ClassVar[frozenset[str] | None] = frozenset(("Gelu", "HardSwish", "LayerNormalization", "Mish"))
     """Of opset 20 and before, which plugins have; the others are younger than most."""
 
@@ -52,6 +60,9 @@ class PluginExecutionProvider(ExecutionProvider):
         self._ep: PluginEp | None = None
         self._entries: dict[str, str] = self.options.entries(self.factory.name)
         self._parts = 0
+        self._together = TogetherCompiled()
+        self._model: Graph | None = None
+        self._profiler: EpProfiler | None = None
 
     # the library and its devices
 
@@ -73,6 +84,13 @@ class PluginExecutionProvider(ExecutionProvider):
     def why_no_devices(cls) -> str:
         """Why it takes none of this machine's devices; "" where it takes some."""
         return cls.unavailable()
+
+    @classmethod
+    def incompatibility(cls, device: HardwareDevice) -> tuple[int, int, str]:
+        """Why the plugin does not work on a device, as it says itself: bits of OrtDeviceEpIncompatibilityReason, its own
+        number, and words; zeros and "" where it says nothing."""
+        found = cls.factory.incompatibility(OrtHardware.of(device))
+        return (found.reasons, found.code, found.notes) if found is not None else (0, 0, "")
 
     @classmethod
     def told_hardware(cls, options: PluginOptions) -> list[OrtHardware]:
@@ -112,7 +130,7 @@ class PluginExecutionProvider(ExecutionProvider):
         entries = {**context.config, **self.options.entries(self.factory.name)}
         with self._lock:
             if entries != self._entries:
-                self._entries, self._ep, self._surveyed = entries, None, None
+                self._entries, self._ep, self._surveyed, self._profiler = entries, None, None, None
                 self.__dict__.pop("_memory", None)
                 self.__dict__.pop("_computes_float16", None)
 
@@ -144,11 +162,61 @@ class PluginExecutionProvider(ExecutionProvider):
         claim = self._claims.get(_key(graph, range(len(graph.nodes))))
         registry = self.ep.registry
         with self._lock:
-            if registry is not None and (claim is None or not claim.fused):
+            given = contexts.is_context(graph)
+            if registry is not None and (claim is None or not claim.fused) and not given:
                 return KernelProgram(self.ep, registry, graph, self._memory, context.on_step)
+            try:
+                made = self._together.made(graph, lambda graphs: self._made(graphs, context))
+            except EPFail as error:
+                if not given:
+                    raise
+                raise ModelRequiresCompilation(f"{error}; compile the original model again (intarsia.ModelCompiler)") from error
+            if self._profiler is None:
+                self._profiler = profiler_of(self.ep, context)
+            return CompiledPart(self.ep, made, memory=self._memory, on_step=context.on_step, profiler=self._profiler)
+
+    def _made(self, graphs: Sequence[Graph], context: CompileContext) -> list[Made]:
+        """What the plugin makes of parts."""
+        parts: list[FusedPart] = []
+        for graph in graphs:
+            claim = self._claims.get(_key(graph, range(len(graph.nodes))))
+            shown = contexts.checked(graph, context) if contexts.is_context(graph) else graph
             self._parts += 1
-            part = FusedPart(graph, f"{self.name}_{self._parts}", claim is None or claim.drops_constants)
-            return CompiledPart(self.ep, part, compile_part(self.ep, part), memory=self._memory, on_step=context.on_step)
+            parts.append(FusedPart(shown, f"{self.name}_{self._parts}", claim is None or claim.drops_constants))
+        return compile_parts(self.ep, parts)
+
+    # parts that were compiled ahead
+
+    def on_partitioned(self, split: Partition) -> None:
+        """Parts that become EPContext nodes, or are such nodes, are compiled together; the plugin is asked about the latter."""
+        self._model = split.graph
+        mine = [part for part in split.parts if part.provider is self]
+        given = [part for part in mine if contexts.is_context(part.graph)]
+        if self._entries.get("ep.context_enable") == "1" and self.ep.registry is None:
+            self._together.expect([part.graph for part in mine])
+        elif given:
+            devices = self.options.chosen(self.taken_devices(self.options))
+            contexts.check_compatibility(self.factory, devices, split.graph.metadata.properties, self._entries)
+            with self._lock:
+                asked = Asked(self.ep.members, self.ep.logger)
+                answer = ask(asked, split.graph, sorted(i for part in given for i in part.nodes))
+            self._together.expect([part.graph for part in given if not answer.taken.isdisjoint(part.nodes)])
+
+    def context_node(self, program: Program) -> Node | None:
+        return program.context if isinstance(program, CompiledPart) else None
+
+    def compatibility_info(self) -> str:
+        """What the plugin says of the model that was compiled last; "" where it says nothing."""
+        if self._model is None or not self.ep.members.has("GetCompiledModelCompatibilityInfo"):
+            return ""
+        said = self.ep.members.call("GetCompiledModelCompatibilityInfo", GraphView(self._model).handle)
+        return said.decode("utf-8", "replace") if said else ""
+
+    @classmethod
+    def model_compatibility(cls, options: PluginOptions, info: str) -> int:
+        """What the plugin says of a model that was compiled ahead, by the words in its metadata: an
+        OrtCompiledModelCompatibility."""
+        return contexts.compatibility(cls.factory, options.chosen(cls.taken_devices(options)), info)
 
     @cached_property
     def _computes_float16(self) -> bool:

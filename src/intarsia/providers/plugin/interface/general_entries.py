@@ -160,6 +160,25 @@ def _ep_memory_info(handle: int, kind: int) -> int | None:
     return found.handle if found is not None else None
 
 
+class Incompatibility(HostObject):
+    """OrtDeviceEpIncompatibilityDetails: why a plugin does not work on a device.
+
+    Attributes:
+        reasons: bits of OrtDeviceEpIncompatibilityReason.
+        code: the plugin's own number.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reasons, self.code, self.notes = 0, 0, ""
+
+
+@entry("OrtEpApi", "DeviceEpIncompatibilityDetails_SetDetails")
+def _set_incompatibility(handle: int, reasons: int, code: int, notes: bytes | None) -> None:
+    found = find(handle, Incompatibility)
+    found.reasons, found.code, found.notes = reasons, code, _decoded(notes)
+
+
 # memory infos; a memory device is the part of one that says where
 
 
@@ -271,11 +290,6 @@ def _get_interop_api() -> int:
 @entry("OrtApi", "GetTrainingApi")
 def _get_training_api(version: int) -> None:
     """Null, as in builds of onnxruntime without training."""
-
-
-@entry("OrtApi", "GetExperimentalFunction")
-def _get_experimental_function(name: bytes | None) -> None:
-    """Null: plugins ask before they call what releases may add and drop."""
 
 
 class _Build(HostObject):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from intarsia.errors import Fail, InvalidArgument, NotFound
 from intarsia.graph.dtypes import DType
+from intarsia.graph.formats.tensor_proto import external_place
 from intarsia.graph.model import Metadata
 from intarsia.providers.plugin.interface import graph_view
 from intarsia.providers.plugin.interface.allocators import allocate, duplicate
@@ -226,8 +228,44 @@ def _get_initializer(handle: int, out: int) -> None:
 
 @entry("OrtApi", "ValueInfo_GetExternalInitializerInfo")
 def _get_external_initializer(handle: int, out: int) -> None:
-    find(handle, ValueInfo)
-    put(out, None)
+    constant = find(handle, ValueInfo).constant
+    place = external_place(constant) if constant is not None else None
+    put(out, give(ExternalInitializer(*place)) if place is not None else None)
+
+
+class ExternalInitializer(HostObject):
+    """OrtExternalInitializerInfo: a file (relative to the model's folder), the first byte, and how many there are."""
+
+    def __init__(self, location: str, offset: int, nbytes: int) -> None:
+        super().__init__()
+        self.location, self.offset, self.nbytes = location, offset, nbytes
+        self._wide = ctypes.create_unicode_buffer(location)
+
+    @property
+    def path(self) -> int:
+        """The address of its file's name, as the system's paths are."""
+        return ctypes.addressof(self._wide) if os.name == "nt" else self.text(self.location)
+
+
+@entry("OrtApi", "CreateExternalInitializerInfo")
+def _create_external_initializer(path: bytes | str, offset: int, nbytes: int, out: int) -> None:
+    location = path if isinstance(path, str) else path.decode("utf-8", "surrogateescape")
+    put(out, give(ExternalInitializer(location, offset, nbytes)))
+
+
+@entry("OrtApi", "ExternalInitializerInfo_GetFilePath")
+def _get_external_path(handle: int) -> int:
+    return find(handle, ExternalInitializer).path
+
+
+@entry("OrtApi", "ExternalInitializerInfo_GetFileOffset")
+def _get_external_offset(handle: int) -> int:
+    return find(handle, ExternalInitializer).offset
+
+
+@entry("OrtApi", "ExternalInitializerInfo_GetByteSize")
+def _get_external_nbytes(handle: int) -> int:
+    return find(handle, ExternalInitializer).nbytes
 
 
 # attributes

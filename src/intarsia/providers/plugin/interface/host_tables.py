@@ -12,12 +12,11 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from intarsia.errors import EPFail
 from intarsia.printable import get_logger
 from intarsia.providers.plugin.interface.api_tables import NEWEST, OLDEST, SPARE, Entry, structure, tables
 from intarsia.providers.plugin.interface.handles import HostObject, address_of, give
 from intarsia.providers.plugin.interface.native_entries import NAMES, native_for, nothing
-from intarsia.providers.plugin.interface.status import Status
+from intarsia.providers.plugin.interface.status import NotThere, Status
 from intarsia.runtime.interpreter import lasting
 
 _logger = get_logger("intarsia.providers.plugin")
@@ -79,15 +78,15 @@ def _retire(table: Any, kept: list[int]) -> None:
 
 def _callback(table: str, one: Entry) -> Any:
     function = _written.get((table, one.name)) or functools.partial(_unwritten, f"{table}::{one.name}")
-    return one.prototype(callback=True)(_guarded(function, f"{table}::{one.name}", one.result))
+    return one.prototype(callback=True)(guarded(function, f"{table}::{one.name}", one.result))
 
 
 def _unwritten(name: str, *_: Any) -> None:
-    raise EPFail(f"{name} is not among the functions that Intarsia has for plugins (versions {OLDEST} to {NEWEST})")
+    raise NotThere(f"{name} is not among the functions that Intarsia has for plugins (versions {OLDEST} to {NEWEST})")
 
 
-def _guarded(function: Callable[..., Any], name: str, result: str) -> Callable[..., Any]:
-    """The function as a plugin may call it: no exception leaves it."""
+def guarded(function: Callable[..., Any], name: str, result: str) -> Callable[..., Any]:
+    """The function as a plugin may call it: no exception leaves it. `result`: the letter of what it gives."""
 
     def call(*arguments: Any) -> Any:
         try:
@@ -105,10 +104,15 @@ def _guarded(function: Callable[..., Any], name: str, result: str) -> Callable[.
     return call
 
 
+refused: list[int] = []
+"""Versions that plugins asked for and did not get."""
+
+
 def _get_api(version: int) -> int | None:
     """The table for a version; null for one that is not offered."""
     if OLDEST <= version <= NEWEST:
         return served_address("OrtApi")
+    refused.append(version)
     _logger.error(
         "a plugin asked for version %d of onnxruntime's interface; Intarsia has versions %d to %d: install a release of the "
         "plugin for one of these", version, OLDEST, NEWEST,

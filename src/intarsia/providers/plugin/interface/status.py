@@ -14,8 +14,12 @@ CODES: tuple[type[IntarsiaError], ...] = (
     errors.ModelRequiresCompilation, errors.NotFound, errors.DeviceLost,
 )  # fmt: skip
 """The class of each OrtErrorCode. RUNTIME_EXCEPTION is what C++ code did not expect: of a plugin, an EPFail."""
-FAIL, EP_FAIL = 1, 11
+FAIL, NOT_IMPLEMENTED, EP_FAIL = 1, 9, 11
 _interrupted = threading.local()  # what stopped a callback of this thread: an interrupt, which the plugin knows nothing of
+
+
+class NotThere(EPFail, errors.NotImplemented):
+    """A plugin called, or its host, what the other does not have."""
 
 
 class Status(HostObject):
@@ -38,6 +42,8 @@ class Status(HostObject):
 
 
 def _code_of(error: BaseException) -> int:
+    if isinstance(error, NotThere):
+        return NOT_IMPLEMENTED
     exact = [code for code, kind in enumerate(CODES) if code and type(error) is kind]
     near = [code for code, kind in enumerate(CODES) if code and isinstance(error, kind)]
     if isinstance(error, EPFail) and not isinstance(error, errors.DeviceLost):
@@ -74,6 +80,8 @@ def _raised_again(status: Status, message: str) -> IntarsiaError:
 def exception_of(code: int, message: str) -> IntarsiaError:
     """The exception of an OrtErrorCode."""
     kind = CODES[code] if 0 <= code < len(CODES) else EPFail
+    if code == NOT_IMPLEMENTED:
+        return NotThere(message)
     if kind in (errors.NoModel, errors.EngineError, errors.ModelLoaded):
         kind = EPFail  # nothing here raises these
     return kind(message)

@@ -19,7 +19,7 @@ from intarsia.graph.formats.tensor_proto import pack_bits, unpack_bits
 from intarsia.graph.model import MapType, OptionalType, SequenceType, SparseTensorType, TensorType, ValueType
 from intarsia.plan.array_address import address_of
 from intarsia.providers.plugin.interface.element_types import element_number, element_type
-from intarsia.providers.plugin.interface.handles import HostObject, checked, find, give, numbers, put, put_array
+from intarsia.providers.plugin.interface.handles import HostObject, checked, find, give, numbers, put, put_array, texts
 from intarsia.providers.plugin.interface.hardware import HOST_MEMORY, MemoryInfo
 from intarsia.providers.plugin.interface.host_tables import entry
 from intarsia.providers.plugin.interface.native_structs import INFO_MARK, VALUE_MARK, InfoFields, ValueFields
@@ -214,6 +214,12 @@ def _set_element_type(handle: int, dtype: int) -> None:
 def _set_dimensions(handle: int, dims: int | None, count: int) -> None:
     info = find(handle, TensorInfo)
     info.describe(info.dtype, tuple(numbers(dims, count)))
+
+
+@entry("OrtApi", "SetSymbolicDimensions")
+def _set_symbolic_dimensions(handle: int, names: int, count: int) -> None:
+    info = find(handle, TensorInfo)
+    info.symbols = tuple(texts(names, count))
 
 
 @entry("OrtApi", "GetTensorElementType")
