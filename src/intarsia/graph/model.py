@@ -130,9 +130,12 @@ class Constant:
         data: the array, or a function that returns it (e.g. reads a file), called when it is needed and again after `forget`.
         source: where the bytes come from, for error messages ("model.onnx at byte 1024").
         retained: False: what the function returns is not retained, so that it is in memory as long as somebody else has it.
+
+    Attributes:
+        place: where the data is as it stands, in a file of its own: location relative to the model's folder, first byte, bytes.
     """
 
-    __slots__ = ("_array", "_data", "_retained", "dtype", "name", "shape", "source")
+    __slots__ = ("_array", "_data", "_retained", "dtype", "name", "place", "shape", "source")
 
     def __init__(
         self, name: str, dtype: DType, shape: tuple[int, ...], data: np.ndarray | Callable[[], np.ndarray], source: str = "",
@@ -142,6 +145,7 @@ class Constant:
         self._array: np.ndarray | None = data if isinstance(data, np.ndarray) else None
         self._data = data if not isinstance(data, np.ndarray) else None
         self._retained = retained
+        self.place: tuple[str, int, int] | None = None
 
     @classmethod
     def of(cls, name: str, array: np.ndarray, source: str = "") -> Constant:
@@ -175,7 +179,9 @@ class Constant:
 
     def renamed(self, name: str) -> Constant:
         data = self._array if self._array is not None else self.numpy
-        return Constant(name, self.dtype, self.shape, data, self.source, self._retained)
+        made = Constant(name, self.dtype, self.shape, data, self.source, self._retained)
+        made.place = self.place
+        return made
 
     @property
     def type(self) -> TensorType:

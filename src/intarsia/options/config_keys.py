@@ -199,8 +199,11 @@ SESSION_KEYS: dict[str, ConfigKey] = {
     "ep.share_ep_contexts": _flag("0", "between sessions"),
     "ep.stop_share_ep_contexts": _flag("0", "between sessions"),
     "ep.context_model_external_initializers_file_name": _text("weights file of a compiled model", effect=True),
-    "ep.enable_weightless": _flag("0", "compiled parts without weights"),
-    "ep.context_source_model_path": _text("the original model"),
+    "ep.enable_weightless": _flag("0", "compiled parts of plugins without weights that lie in files: as mode 1", True),
+    "ep.enable_weightless_mode": _text(
+        "compiled parts of plugins without weights: 0, 1 (those that lie in files) or 2 (all)", effect=True
+    ),
+    "ep.context_source_model_path": _text("the original model, for plugins whose compiled parts have no weights", effect=True),
     "ep.nnapi.partitioning_stop_ops": _text(
         "operators, separated by commas, that NNAPI is not given, nor what depends on them; not set: NonMaxSuppression",
         effect=True,

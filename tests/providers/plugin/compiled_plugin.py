@@ -34,7 +34,7 @@ def compiler() -> str | None:
 def compiled(
     folder: Path, *flags: str, version: int = VERSION, file: str = "libonnxruntime_providers_faulty.so", source: Path = SOURCE
 ) -> Path:
-    """The library, for a version of the interface. The test is skipped where no C compiler is there."""
+    """A library, for a version of the interface. The test is skipped where no C compiler is there."""
     found = compiler()
     if found is None:
         pytest.skip("no C compiler (clang, gcc) on this machine")

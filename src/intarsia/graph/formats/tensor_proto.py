@@ -72,7 +72,11 @@ class StoredTensor:
     def constant(self, name: str | None = None) -> Constant:
         source = f"{self.source} at byte {self.start}"
         name, retained = self.name if name is None else name, not self._is_read_again
-        return Constant(name, self.dtype, self.shape, self.array, source, retained)
+        made = Constant(name, self.dtype, self.shape, self.array, source, retained)
+        if self.location and len(self.spans) == 1:
+            (start, end) = self.spans[0]
+            made.place = (self.location, start, end - start)
+        return made
 
     @property
     def _is_read_again(self) -> bool:
@@ -299,18 +303,6 @@ def _attach_external(tensor: StoredTensor, external: dict[str, str], files: Exte
     tensor.buffer, offset = files.view(tensor.name, external, needed)
     tensor.source, tensor.start, tensor.location = external["location"], offset, external["location"]
     tensor.field, tensor.loose, tensor.spans = _RAW, None, [(offset, offset + needed)]
-
-
-def external_place(constant: Constant) -> tuple[str, int, int] | None:
-    """Where the data of a model's constant is as it stands in a file of its own: location relative to the model's folder,
-    first byte, bytes. None for what is in the model itself, or was computed."""
-    owner: object = constant
-    while isinstance(owner, Constant):
-        owner = getattr(owner.maker, "__self__", None)
-    if not isinstance(owner, StoredTensor) or not owner.location or len(owner.spans) != 1:
-        return None
-    start, end = owner.spans[0]
-    return owner.location, start, end - start
 
 
 def read_entry(buffer: Buffer, start: int, end: int) -> tuple[str, str]:

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from intarsia.ep.provider import CompileContext
-from intarsia.errors import EPFail, ExternalDataError, InvalidGraph, ModelRequiresCompilation
+from intarsia.errors import EPFail, ExternalDataError, InvalidArgument, InvalidGraph, ModelRequiresCompilation
 from intarsia.graph.formats.external_data import ExternalFiles
 from intarsia.graph.model import Graph, Node
 from intarsia.log import logger
 from intarsia.providers.plugin.compiled_part import Made
 from intarsia.providers.plugin.factory import Factory
 from intarsia.providers.plugin.interface.hardware import OrtEpDevice
+from intarsia.providers.plugin.plugin_ep import PluginEp
 
 NOT_APPLICABLE, OPTIMAL, PREFER_RECOMPILATION, UNSUPPORTED = range(4)
 """OrtCompiledModelCompatibility."""
+_ALL_OR_EXTERNAL = 3  # of OrtWeightlessSupport
 _AGAIN = "compile the original model again (intarsia.ModelCompiler)"
 
 
@@ -107,6 +109,30 @@ def compatibility(factory: Factory, devices: Sequence[OrtEpDevice], info: str) -
         ctypes.addressof(found),
     )  # fmt: skip
     return found.value
+
+
+def check_weightless(ep: PluginEp, entries: Mapping[str, str]) -> None:
+    """Refuse to compile without weights where the plugin needs them in what it compiles.
+
+    Raises:
+        InvalidArgument: a mode that there is not.
+        EPFail: the plugin does not do so on its devices.
+    """
+    mode = entries.get("ep.enable_weightless_mode", "") or entries.get("ep.enable_weightless", "0")
+    if mode not in ("0", "1", "2"):
+        raise InvalidArgument(
+            f"'ep.enable_weightless_mode' is {mode!r}; expected 0 (all weights inside), 1 (not those in files) or 2 (none)"
+        )
+    if mode == "0":
+        return
+    found = ctypes.c_int32(0)
+    ep.members.call_if_there("GetWeightlessSupport", ctypes.addressof(found))
+    if found.value not in (int(mode), _ALL_OR_EXTERNAL):
+        supports = {0: "none", 1: "external_only", 2: "all"}.get(found.value, str(found.value))
+        raise EPFail(
+            f"{ep.name} does not compile without weights in mode {mode} on its devices (it supports: {supports}); leave out "
+            "'ep.enable_weightless' and 'ep.enable_weightless_mode'"
+        )
 
 
 def check_compatibility(

@@ -176,7 +176,12 @@ class PluginExecutionProvider(ExecutionProvider):
             return CompiledPart(self.ep, made, memory=self._memory, on_step=context.on_step, profiler=self._profiler)
 
     def _made(self, graphs: Sequence[Graph], context: CompileContext) -> list[Made]:
-        """What the plugin makes of parts."""
+        """What the plugin makes of parts.
+
+        Raises:
+            EPFail: it cannot, or not without weights, where the session wants that.
+        """
+        contexts.check_weightless(self.ep, self._entries)
         parts: list[FusedPart] = []
         for graph in graphs:
             claim = self._claims.get(_key(graph, range(len(graph.nodes))))

@@ -11,7 +11,6 @@ import numpy as np
 
 from intarsia.errors import Fail, InvalidArgument, NotFound
 from intarsia.graph.dtypes import DType
-from intarsia.graph.formats.tensor_proto import external_place
 from intarsia.graph.model import Metadata
 from intarsia.providers.plugin.interface import graph_view
 from intarsia.providers.plugin.interface.allocators import allocate, duplicate
@@ -229,7 +228,7 @@ def _get_initializer(handle: int, out: int) -> None:
 @entry("OrtApi", "ValueInfo_GetExternalInitializerInfo")
 def _get_external_initializer(handle: int, out: int) -> None:
     constant = find(handle, ValueInfo).constant
-    place = external_place(constant) if constant is not None else None
+    place = constant.place if constant is not None else None
     put(out, give(ExternalInitializer(*place)) if place is not None else None)
 
 
