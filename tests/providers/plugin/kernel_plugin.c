@@ -1,5 +1,6 @@
-/* A plugin library of kernels in the host's memory: sums, products, comparisons and copies of small tensors; If, Loop and Scan,
-   which it has the host make; GlobalAveragePool with the channels last; and Gain, whose weight is packed.
+/* A plugin library of kernels in the host's memory: sums, products, comparisons, copies and transposes of small tensors; If, Loop
+   and Scan, which it has the host make; GlobalAveragePool, with its channels last where that is what it prefers; and Gain, whose
+   weight is packed.
 
    entries.h, which the test writes, has the number of each entry of each table. */
 #include <stdatomic.h>
@@ -77,28 +78,47 @@ static size_t width(int type) { return type == FLOAT ? 4 : type == INT64 ? 8 : 1
 
 /* kernels */
 
-enum kind { ADD, MUL, LESS, IDENTITY, POOL, GAIN, IF, LOOP, SCAN };
+enum kind { ADD, MUL, LESS, IDENTITY, TRANSPOSE, POOL, POOL_LAST, GAIN, IF, LOOP, SCAN };
 
 struct kernel {
   uint32_t version, flags;
   P compute, release, prepack, set_shared;
   enum kind kind;
+  int64_t order[MOST]; /* Transpose's */
+  size_t rank;
   const float *weight; /* Gain's, packed: half of it */
   int own;
 };
 
 static float of_two(enum kind kind, float a, float b) { return kind == ADD ? a + b : a * b; }
 
-static P binary(enum kind kind, P context) { /* of equal sizes, or one of a single element */
+static size_t place_in(const struct tensor *x, const int64_t *sizes, size_t rank, size_t number) { /* of what is broadcast */
+  size_t place = 0, step = 1;
+  for (size_t d = rank; d-- > 0; number /= (size_t)sizes[d]) {
+    if (rank - d > x->rank) continue;
+    int64_t own = x->sizes[d - (rank - x->rank)];
+    if (own != 1) place += number % (size_t)sizes[d] * step;
+    step *= (size_t)own;
+  }
+  return place;
+}
+
+static P binary(enum kind kind, P context) {
   struct tensor a, b;
+  int64_t sizes[MOST];
   P to;
   CHECK(input(context, 0, &a));
   CHECK(input(context, 1, &b));
-  struct tensor *wide = a.rank > b.rank || (a.rank == b.rank && a.count >= b.count) ? &a : &b;
-  if (!(a.count == wide->count || a.count == 1) || !(b.count == wide->count || b.count == 1)) return failed("sizes do not fit");
-  CHECK(output(context, wide->sizes, wide->rank, &to));
-  for (size_t i = 0; i < wide->count; i++) {
-    size_t j = a.count == 1 ? 0 : i, k = b.count == 1 ? 0 : i;
+  size_t rank = a.rank > b.rank ? a.rank : b.rank, count = 1;
+  for (size_t d = 0; d < rank; d++) {
+    int64_t x = d + a.rank < rank ? 1 : a.sizes[d + a.rank - rank], y = d + b.rank < rank ? 1 : b.sizes[d + b.rank - rank];
+    if (x != y && x != 1 && y != 1) return failed("sizes do not fit");
+    sizes[d] = x == 1 ? y : x;
+    count *= (size_t)sizes[d];
+  }
+  CHECK(output(context, sizes, rank, &to));
+  for (size_t i = 0; i < count; i++) {
+    size_t j = place_in(&a, sizes, rank, i), k = place_in(&b, sizes, rank, i);
     if (a.type == INT64) {
       int64_t x = ((int64_t *)a.data)[j], y = ((int64_t *)b.data)[k];
       if (kind == LESS) ((char *)to)[i] = x < y;
@@ -121,17 +141,42 @@ static P identity(P context) {
   return 0;
 }
 
-static P pool(P context) { /* [n, h, w, c] */
+static void turn(const struct tensor *a, const size_t *order, const int64_t *sizes, char *to) {
+  size_t steps[MOST], step = width(a->type);
+  for (size_t i = a->rank; i-- > 0; step *= (size_t)a->sizes[i]) steps[i] = step;
+  for (size_t i = 0; i < a->count; i++) {
+    size_t rest = i, place = 0;
+    for (size_t d = a->rank; d-- > 0; rest /= (size_t)sizes[d]) place += rest % (size_t)sizes[d] * steps[order[d]];
+    memcpy(to + i * width(a->type), (char *)a->data + place, width(a->type));
+  }
+}
+
+static P transposed_value(struct kernel *kernel, P context) {
+  struct tensor x;
+  int64_t sizes[MOST];
+  size_t order[MOST];
+  P to;
+  CHECK(input(context, 0, &x));
+  if (kernel->rank != x.rank) return failed("expected as many axes as perm has");
+  for (size_t i = 0; i < x.rank; i++) order[i] = (size_t)kernel->order[i], sizes[i] = x.sizes[order[i]];
+  CHECK(output(context, sizes, x.rank, &to));
+  turn(&x, order, sizes, to);
+  return 0;
+}
+
+static P pool(P context, int last) { /* [n, h, w, c], or [n, c, h, w] */
   struct tensor x;
   float *to;
   CHECK(input(context, 0, &x));
   if (x.rank != 4) return failed("only pictures");
-  int64_t sizes[] = {x.sizes[0], 1, 1, x.sizes[3]}, points = x.sizes[1] * x.sizes[2], channels = x.sizes[3];
+  int64_t sizes[] = {x.sizes[0], 1, 1, 1}, channels = x.sizes[last ? 3 : 1], points = x.sizes[2] * x.sizes[last ? 1 : 3];
+  int64_t step = last ? channels : 1, rows = last ? 1 : points;
+  sizes[last ? 3 : 1] = channels;
   CHECK(output(context, sizes, 4, (P *)&to));
   for (int64_t n = 0; n < sizes[0]; n++)
     for (int64_t c = 0; c < channels; c++) {
       double sum = 0;
-      for (int64_t i = 0; i < points; i++) sum += ((float *)x.data)[(n * points + i) * channels + c];
+      for (int64_t i = 0; i < points; i++) sum += ((float *)x.data)[n * points * channels + i * step + c * rows];
       to[n * channels + c] = (float)(sum / (double)points);
     }
   return 0;
@@ -154,7 +199,9 @@ static P compute(P this, P context) {
   if (!strcmp(fault, "Compute")) return failed("Compute fails as ordered");
   switch (kernel->kind) {
     case IDENTITY: return identity(context);
-    case POOL: return pool(context);
+    case TRANSPOSE: return transposed_value(kernel, context);
+    case POOL: return pool(context, 0);
+    case POOL_LAST: return pool(context, 1);
     case GAIN: return gain(kernel, context);
     default: return binary(kernel->kind, context);
   }
@@ -219,13 +266,7 @@ static P transpose(P this, const size_t *order, size_t rank, P from, P stream, P
   CHECK(describe(from, &a));
   CHECK(describe(to, &b));
   if (a.rank != rank || b.rank != rank || a.count != b.count) return failed("sizes do not fit");
-  size_t steps[MOST], step = width(a.type);
-  for (size_t i = rank; i-- > 0; step *= (size_t)a.sizes[i]) steps[i] = step;
-  for (size_t i = 0; i < b.count; i++) {
-    size_t rest = i, place = 0;
-    for (size_t d = rank; d-- > 0; rest /= (size_t)b.sizes[d]) place += rest % (size_t)b.sizes[d] * steps[order[d]];
-    memcpy((char *)b.data + i * width(a.type), (char *)a.data + place, width(a.type));
-  }
+  turn(&a, order, b.sizes, b.data);
   return 0;
 }
 
@@ -260,6 +301,14 @@ static P create(P state, P info, P *out) {
       kernel->prepack = prepack;
       kernel->set_shared = set_shared;
       kernel->kind = kind;
+      kernel->rank = MOST;
+      status = kind == TRANSPOSE ? API(P, KernelInfoGetAttributeArray_int64, P, S, int64_t *, size_t *)(
+                                       info, "perm", kernel->order, &kernel->rank)
+                                 : 0;
+      if (status) {
+        free(kernel);
+        return status;
+      }
       *out = kernel;
       alive++;
       return 0;
@@ -300,7 +349,9 @@ static P fill_registry(void) {
   CHECK(add("", "If", 11, 25, IF, "V", all, 3));
   CHECK(add("", "Loop", 11, 25, LOOP, "V", all, 3));
   CHECK(add("", "Scan", 8, 25, SCAN, "V", all, 3));
-  CHECK(add("com.ms.internal.nhwc", "GlobalAveragePool", 1, newest, POOL, "T", floats, 1));
+  CHECK(add("", "Transpose", 13, 20, TRANSPOSE, "T", all, 3));
+  CHECK(add("", "GlobalAveragePool", 1, newest, POOL, "T", floats, 1));
+  CHECK(add("com.ms.internal.nhwc", "GlobalAveragePool", 1, newest, POOL_LAST, "T", floats, 1));
   return add("test", "Gain", 1, newest, GAIN, "T", floats, 1);
 }
 

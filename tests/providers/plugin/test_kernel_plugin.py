@@ -16,6 +16,7 @@ import intarsia as ort
 from intarsia.errors import Fail, RunTimeout
 from intarsia.providers.plugin.control_flow import control_kernels
 from intarsia.providers.plugin.interface.handles import held_count
+from intarsia.providers.plugin.kernel_program import KernelProgram
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 REFERENCE = "ReferenceExecutionProvider"
@@ -269,3 +270,29 @@ class TestScan:
             with kernels.failing("Transpose"), pytest.raises(Fail, match=r"Transpose fails as ordered.*node 'scan', Scan"):
                 found.run(None, feed)
             found.run(None, feed)
+
+
+def pooled() -> bytes:
+    """Means of channels, scaled and shifted by channel, of a picture that is shifted before."""
+    shape, one = (2, 3, 4, 5), (2, 3, 1, 1)
+    nodes = [
+        node("Add", "x shift", "a"), node("GlobalAveragePool", "a", "p"), node("Mul", "p scale", "m"),
+        node("Add", "m shift", "s"), node("GlobalAveragePool", "s", "y"), node("Add", "a m", "z"),
+    ]  # fmt: skip
+    outputs = [value("y", FLOAT, one), value("z", FLOAT, shape)]
+    scale, shift = (np.array(v, np.float32).reshape(3, 1, 1) for v in ([1, -2, 3], [0.5, 0.25, 4]))
+    return model(nodes, [value("x", FLOAT, shape)], outputs, scale=scale, shift=shift)
+
+
+class TestLayout:
+    @pytest.mark.parametrize(("layout", "transposes"), [("NCHW", 0), ("NHWC", 3)])
+    def test_channels_last(self, kernels: KernelPlugin, layout: str, transposes: int) -> None:
+        """The pool's input, its result for `z`, and the second result are transposed, and nothing in between."""
+        x = np.random.default_rng(1).random((2, 3, 4, 5), np.float32)
+        with kernels.registered(layout):
+            found = checked(pooled(), {"x": x})
+            (program,) = [one for one in gc.get_objects() if isinstance(one, KernelProgram)]
+            names = [made.qualified_op for made in program.graph.nodes]
+            assert names.count("Transpose") == transposes
+            assert names.count("com.ms.internal.nhwc::GlobalAveragePool") == (2 if transposes else 0)
+            assert [row.name for row in found.explain().nodes] == ["a", "p", "m", "s", "y", "z"]

@@ -16,16 +16,20 @@ from intarsia.ep.provider import StepObserver
 from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value
-from intarsia.providers.plugin.interface.graph_view import GraphView, NodeView
+from intarsia.providers.plugin.interface.graph_view import CHANNELS_LAST, GraphView, NodeView
 from intarsia.providers.plugin.interface.members import Members
 from intarsia.providers.plugin.interface.status import raise_for
 from intarsia.providers.plugin.interface.tensors import OrtValue, new_tensor, packed_tensor
 from intarsia.providers.plugin.kernel_context import KernelContext
 from intarsia.providers.plugin.kernel_info import KernelInfo
 from intarsia.providers.plugin.kernel_registry import KernelEntry, KernelRegistry, NoKernel
+from intarsia.providers.plugin.layout import LaidOut, channels_last
 from intarsia.providers.plugin.memory import PluginMemory
 from intarsia.providers.plugin.owned import Released
 from intarsia.providers.plugin.plugin_ep import PluginEp
+
+_TRANSPOSE = 13
+"""The version of Transpose in which values are put in another order; later ones have more types."""
 
 
 class Kernel:
@@ -80,8 +84,10 @@ class KernelProgram(Program):
     """Runs a part's nodes in order by a plugin's kernels.
 
     Args:
-        graph: the part, as the plugin runs it.
+        graph: the part.
         memory: the plugin's; None where it works in the host's.
+
+    `graph`: the part as the plugin runs it.
 
     Raises:
         EPFail: a node has no kernel, or the plugin cannot make it.
@@ -93,7 +99,9 @@ class KernelProgram(Program):
     ) -> None:  # fmt: skip
         self._on_step = on_step
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
-        self._ep, self._graph, self._memory = ep, graph, memory
+        self._laid_out = laid_out(ep, registry, graph)
+        graph = self._laid_out.graph
+        self._ep, self.graph, self._memory = ep, graph, memory
         self._lock = None if ep.concurrent else threading.RLock()
         self._constants = _Constants(graph, memory)
         self._view = GraphView(graph, range(len(graph.nodes)), outputs=graph.output_names())
@@ -106,7 +114,7 @@ class KernelProgram(Program):
             raise EPFail(f"{self._ep.name} took node {view.node.name or view.node.outputs[0]!r}, and has {found}")
         constants = {}
         for i, name in enumerate(view.node.inputs):
-            if name in self._graph.constants:
+            if name in self.graph.constants:
                 constants[i] = self._constants.value(name, on_host=self._on_host(found, i))
         kernel = Kernel(self._ep, found, KernelInfo(self._ep, view, constants, self._memory))
         allocator = self._memory.allocator.address if self._memory is not None else 0
@@ -123,7 +131,7 @@ class KernelProgram(Program):
         for i, step in enumerate(self._steps):
             last.update(dict.fromkeys((*step.inputs, *step.captured, *step.outputs), i))
         for name, i in last.items():
-            if name and name not in self.outputs and name not in self._graph.constants:
+            if name and name not in self.outputs and name not in self.graph.constants:
                 self._steps[i].last_use.append(name)
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
@@ -192,15 +200,41 @@ class KernelProgram(Program):
     def nodes(self) -> list[NodeReport]:
         name = f"{self._ep.name} {self._ep.version}".strip()
         return [
-            NodeReport(next((n for n in step.outputs if n), ""), "compiled", f"{name}: kernel of {step.view.node.qualified_op}")
+            NodeReport(self._laid_out.sources[out], "compiled", f"{name}: kernel of {step.view.node.qualified_op}")
             for step in self._steps
+            if (out := next((n for n in step.outputs if n), "")) in self._laid_out.sources
         ]
 
     def memory(self) -> ProgramMemory:
         return ProgramMemory(0, 0, self._constants.nbytes_on_device())
 
     def describe(self, stage: str = "program") -> str:
-        return str(self._graph) if stage == "program" else ""
+        return str(self.graph) if stage == "program" else ""
+
+
+def laid_out(ep: PluginEp, registry: KernelRegistry, graph: Graph) -> LaidOut:
+    """A part in the order of data that a plugin prefers, as far as it has kernels for that."""
+
+    def converts(node: Node) -> bool:
+        known = not node.domain and (CHANNELS_LAST, node.op_type) in registry.entries
+        if not known or ep.converts_layout("", node.op_type) is False:
+            return False
+        kind = graph.type_of(node.inputs[0])
+        turned = Node("Transpose", node.inputs[:1], node.inputs[:1], version=_TRANSPOSE)
+        alone = [node.copy(domain=CHANNELS_LAST), turned]
+        views = [GraphView(_with_nodes(graph, [one])).nodes[0] for one in alone]
+        return isinstance(kind, TensorType) and all(isinstance(registry.find(view), KernelEntry) for view in views)
+
+    if not ep.prefers_channels_last:
+        return LaidOut(graph, {name: name for node in graph.nodes for name in node.outputs})
+    return channels_last(graph, converts, _TRANSPOSE)
+
+
+def _with_nodes(graph: Graph, nodes: list[Node]) -> Graph:
+    """A graph of the same values with other nodes."""
+    made = Graph(graph.name, graph.inputs, graph.outputs, nodes, graph.constants, graph.types)
+    made.opset_imports = graph.opset_imports
+    return made
 
 
 def adds_float16(ep: PluginEp, registry: KernelRegistry, memory: PluginMemory | None) -> bool:

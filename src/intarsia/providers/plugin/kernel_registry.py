@@ -14,14 +14,12 @@ from intarsia.ops.framework.schemas import OperatorSchema, Parameter, schema_of
 from intarsia.passes.node_forms import as_version
 from intarsia.providers.plugin.capability import SupportInfo
 from intarsia.providers.plugin.interface.element_types import element_type
-from intarsia.providers.plugin.interface.graph_view import NodeView
+from intarsia.providers.plugin.interface.graph_view import CHANNELS_LAST, NodeView
 from intarsia.providers.plugin.interface.handles import HostObject, find, find_all, give, numbers, put
 from intarsia.providers.plugin.interface.host_tables import entry
 
 DEFAULT_MEMORY = 0
 """OrtMemType; those below are the host's, by whichever name a plugin says it (CPUInput -2, CPUOutput and CPU -1)."""
-CHANNELS_LAST = "com.ms.internal.nhwc"
-"""The domain of operators whose data have their channels last."""
 _OPEN_END = 2**31 - 1
 
 
@@ -76,7 +74,10 @@ class KernelDef(HostObject):
 
     def form_of(self, view: NodeView) -> Node | None:
         """A node of its operator as it may be given to it: in a version that it is for. None where there is no such form."""
-        form = as_version(view.node, self._nearest(view))
+        node, domain = view.node, _schema_domain(view)
+        form = as_version(node if node.domain == domain else node.copy(domain=domain), self._nearest(view))
+        if form is not None and form.domain != node.domain:
+            form = node if form.version == node.version else form.copy(domain=node.domain)
         wants_picture = form is not None and form.op_type == "GridSample" and form.version < 20
         return None if wants_picture and not _is_picture(view) else form
 

@@ -20,6 +20,7 @@ from intarsia.providers.plugin.kernel_registry import KernelRegistry
 from intarsia.providers.plugin.owned import Compiled, Owned, Released
 from intarsia.providers.plugin.streams import SyncStream
 
+_NHWC = 1  # OrtDataLayout
 _live: weakref.WeakSet[PluginEp] = weakref.WeakSet()
 
 
@@ -64,6 +65,7 @@ class PluginEp:
         self.concurrent = self._answer("IsConcurrentRunSupported", default=True)
         self.stream = self._make_stream()
         self.registry = self._registry()
+        self.prefers_channels_last = self._prefers_channels_last()
         self._has_run_hooks = any(map(self.members.has, ("OnRunStart", "OnRunEnd"))) or self.stream is not None
 
     def _answer(self, name: str, *, default: bool) -> bool:
@@ -78,6 +80,19 @@ class PluginEp:
         found = ctypes.c_void_p(None)
         self.members.call_if_there("GetKernelRegistry", ctypes.addressof(found))
         return find(found.value, KernelRegistry) if found.value else None
+
+    def _prefers_channels_last(self) -> bool:
+        """Whether it wants its nodes' data with their channels last (OrtDataLayout_NHWC)."""
+        found = ctypes.c_int32(0)
+        self.members.call_if_there("GetPreferredDataLayout", ctypes.addressof(found))
+        return found.value == _NHWC
+
+    def converts_layout(self, domain: str, op_type: str) -> bool | None:
+        """Whether it wants nodes of an operator so; None where it leaves that to the host."""
+        found = ctypes.c_int32(-1)
+        names = (domain.encode(), op_type.encode())
+        self.members.call_if_there("ShouldConvertDataLayoutForOp", *names, _NHWC, ctypes.addressof(found))
+        return bool(found.value) if found.value >= 0 else None
 
     def _make_stream(self) -> SyncStream | None:
         """A stream of its device, where the plugin is aware of streams."""

@@ -17,6 +17,8 @@ from intarsia.ops.framework.schemas import schema_of
 from intarsia.providers.plugin.interface.handles import HostObject
 from intarsia.providers.plugin.interface.tensors import OrtValue, TypeInfo, packed_tensor
 
+CHANNELS_LAST = "com.ms.internal.nhwc"
+"""The domain of ONNX's operators whose data have their channels last."""
 INT, INTS, FLOAT, FLOATS, STRING, STRINGS, GRAPH, TENSOR = range(1, 9)
 """OrtOpAttrType; 0 is a type that plugins have no word for."""
 _NUMBERS = {"INT": INT, "INTS": INTS, "FLOAT": FLOAT, "FLOATS": FLOATS, "STRING": STRING, "STRINGS": STRINGS}
@@ -235,8 +237,9 @@ def default_attributes(domain: str, op_type: str, version: int) -> Mapping[str, 
     import onnx.defs
     import onnx.helper
 
+    standard = "" if domain == CHANNELS_LAST else domain
     try:
-        schema = onnx.defs.get_schema(op_type, max_inclusive_version=version or 1000, domain=domain)
+        schema = onnx.defs.get_schema(op_type, max_inclusive_version=version or 1000, domain=standard)
     except onnx.defs.SchemaError:
         return {}
     found = {}
