@@ -9,7 +9,7 @@ from typing import Any
 from intarsia.ep.hardware import EpDevice, EpMemory, HardwareDevice, HardwareKind
 from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.plugin.interface.handles import HostObject, address_of
-from intarsia.providers.plugin.interface.native_structs import MemoryInfoFields
+from intarsia.providers.plugin.interface.native_structs import MEMORY_MARK, MarkedMemoryInfo, MemoryInfoFields
 
 KINDS: tuple[HardwareKind, ...] = ("cpu", "gpu", "npu")
 """By the numbers of OrtHardwareDeviceType."""
@@ -123,14 +123,15 @@ class MemoryInfo(HostObject):
         self.alignment, self.allocator, self.mem_type = alignment, allocator, mem_type
         self._name = name.encode("utf-8", "replace")
         where = self.place
-        self._fields = MemoryInfoFields(
+        fields = MemoryInfoFields(
             address_of(self._name), len(self._name), (0, 0), mem_type, allocator, where.kind, where.memory, where.device_id,
             where.vendor_id, alignment,
         )  # fmt: skip
+        self._marked = MarkedMemoryInfo(MEMORY_MARK, fields)
         super().__init__()
 
     def _make_handle(self) -> int:
-        return ctypes.addressof(self._fields)
+        return ctypes.addressof(self._marked) + MarkedMemoryInfo.fields.offset
 
     @classmethod
     def like(cls, other: MemoryInfo) -> MemoryInfo:

@@ -18,16 +18,19 @@ from intarsia.printable import get_logger
 from intarsia.providers.plugin.interface.native_structs import (
     CONTEXT_MARK,
     INFO_MARK,
+    MEMORY_MARK,
     VALUE_MARK,
     ContextFields,
     InfoFields,
+    MarkedMemoryInfo,
+    MemoryInfoFields,
     ValueFields,
 )
 
 _logger = get_logger("intarsia.providers.plugin")
 _TENSOR = 1  # ONNXType
 
-_LLVM = {"p": "ptr", "z": "i64", "S": "ptr", "v": "void"}
+_LLVM = {"p": "ptr", "z": "i64", "S": "ptr", "v": "void", "i": "i32", "I": "i32"}
 
 
 def _offset(struct: type[ctypes.Structure], name: str) -> int:
@@ -59,6 +62,16 @@ def _put(struct: type[ctypes.Structure], name: str, kind: str = "ptr") -> str:
         return f"{_field(struct, name, 'found', kind)}  store {kind} %found, ptr %a1\n  ret ptr null\n"
     narrow = "  %narrow = trunc i64 %found to i32\n  store i32 %narrow, ptr %a1\n  ret ptr null\n"
     return _field(struct, name, "found") + narrow
+
+
+def _memory(name: str, kind: str, result: str = "S") -> tuple[str, int, str]:
+    """An entry that tells a field of a memory's description as 32 bits, or as an address: where its second argument says, or,
+    where `result` is a number's letter, as what it gives."""
+    wide = "" if kind in ("i32", "ptr") else f"  %wide = sext {kind} %found to i32\n"
+    value = f"i32 {'%wide' if wide else '%found'}" if kind != "ptr" else "ptr %found"
+    ends = {"S": f"  store {value}, ptr %a1\n  ret ptr null\n", "v": f"  store {value}, ptr %a1\n  ret void\n"}
+    types = f"{result}:pp" if result in ends else f"{result}:p"
+    return types, MEMORY_MARK, _field(MemoryInfoFields, name, "found", kind) + wide + ends.get(result, f"  ret {value}\n")
 
 
 def _handle_of(array: str, count: str) -> str:
@@ -184,6 +197,13 @@ _ENTRIES: Mapping[str, tuple[str, int, str]] = {
     "GetDimensions": ("S:ppz", INFO_MARK, _COPY_SIZES),
     "GetSymbolicDimensions": ("S:ppz", INFO_MARK, _NO_SYMBOLS),
     "ReleaseTensorTypeAndShapeInfo": ("v:p", INFO_MARK, _FREE),
+    "MemoryInfoGetName": _memory("name", "ptr"),
+    "MemoryInfoGetId": _memory("device_id", "i16"),
+    "MemoryInfoGetMemType": _memory("mem_type", "i32"),
+    "MemoryInfoGetType": _memory("allocator", "i32"),
+    "MemoryInfoGetDeviceType": _memory("kind", "i8", "v"),
+    "MemoryInfoGetDeviceMemType": _memory("memory", "i8", "i"),
+    "MemoryInfoGetVendorId": _memory("vendor_id", "i32", "I"),
 }  # fmt: skip
 NAMES = tuple(_ENTRIES)
 _nothing: list[int] = []
@@ -194,8 +214,9 @@ def _function(place: int, name: str) -> str:
     types, mark, body = _ENTRIES[name]
     result, _, letters = types.partition(":")
     arguments = ", ".join(f"{_LLVM[letter]} %{f'a{i}' if i else 'handle'}" for i, letter in enumerate(letters))
-    answer = "  call void %python(" if result == "v" else "  %status = call ptr %python("
-    end = "  ret void\n" if result == "v" else "  ret ptr %status\n"
+    kind, before = _LLVM[result], MarkedMemoryInfo.fields.offset if mark == MEMORY_MARK else 0
+    answer = "  call void %python(" if result == "v" else f"  %answer = call {kind} %python("
+    end = "  ret void\n" if result == "v" else f"  ret {kind} %answer\n"
     return f"""define internal {_LLVM[result]} @e{place}({arguments}) nounwind {{
 entry:
   %address = ptrtoint ptr %handle to i64
@@ -205,7 +226,8 @@ entry:
   %foreign = or i1 %odd, %null
   br i1 %foreign, label %slow, label %look
 look:
-  %mark = load i64, ptr %handle
+  %mark.p = getelementptr i8, ptr %handle, i64 {-before}
+  %mark = load i64, ptr %mark.p
   %mine = icmp eq i64 %mark, {mark}
   br i1 %mine, label %fast, label %slow
 fast:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 
-VALUE_MARK, CONTEXT_MARK, INFO_MARK = 0x4F5256414C554531, 0x4F524B4354583031, 0x4F5254494E464F31
+VALUE_MARK, CONTEXT_MARK, INFO_MARK, MEMORY_MARK = (
+    0x4F5256414C554531, 0x4F524B4354583031, 0x4F5254494E464F31, 0x4F524D454D303031
+)  # fmt: skip
 _NUMBER, _POINTER = ctypes.c_int64, ctypes.c_void_p
 
 
@@ -42,6 +44,12 @@ class MemoryInfoFields(ctypes.Structure):
         ("allocator", ctypes.c_int32), ("kind", ctypes.c_int8), ("memory", ctypes.c_int8), ("device_id", ctypes.c_int16),
         ("vendor_id", ctypes.c_uint32), ("alignment", ctypes.c_uint64),
     )  # fmt: skip
+
+
+class MarkedMemoryInfo(ctypes.Structure):
+    """The same behind a mark of its kind: its place in it is the handle."""
+
+    _fields_ = (("mark", _NUMBER), ("fields", MemoryInfoFields))
 
 
 class InfoFields(ctypes.Structure):
