@@ -78,6 +78,8 @@ def check_contents(wheel: Path) -> None:
     assert not stray, stray[:5]
     sources = {str(p.relative_to(ROOT / "src").as_posix()) for p in (ROOT / "src" / "intarsia").rglob("*.py")}
     assert sources <= sizes.keys(), sorted(sources - sizes.keys())[:5]
+    page = {f"intarsia/reports/page/{name}" for name in (".dagre.js", "page.html", "page.css", "page.js")}
+    assert page <= sizes.keys(), sorted(page - sizes.keys())
     levels = {name: sizes[f"intarsia/.levels/{name}"] for name in MADE_FOR} if HAS_LEVELS else {}
     assert sum(levels.values()) <= MOST_NBYTES, levels
     print(f"{wheel.name}: {wheel.stat().st_size:,} bytes, levels {levels}")

@@ -53,6 +53,7 @@ LISTINGS = {
     "compiled-models.md": 2,
     "caching.md": 4,
     "debugging.md": 12,
+    "pages.md": 1,
     "devices.md": 2,
     "dynamic-shapes.md": 5,
     "language-models.md": 2,

@@ -360,22 +360,27 @@ def profile_model(
     top: Annotated[int, typer.Option("--top", "-k", min=0, help="Rows of each table; 0: all.")] = 15,
     depth: Annotated[int, typer.Option(min=0, help="Parts of the nodes' names that make a layer; 0: all but the last.")] = 0,
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome/Perfetto trace of every run.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the placement with times as a page.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the graph with times as a page.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the profile to FILE.json, for --compare.")] = None,
+    compare: Annotated[Path | None, typer.Option(help="A profile that was saved: say what changed since.")] = None,
     operators: Operators = None,
     wide: Wide = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     config: Config = None,
 ) -> None:
-    """Say where the time of a run goes: by kernel, operator, layer and provider, copies apart.
+    """Say where the time of a run goes: by kernel, operator, layer and provider, copies apart. A saved profile (.json) may
+    stand in the model's place.
 
     Examples:
 
     `intarsia profile model.onnx`
 
+    `intarsia profile model.onnx --save before.json`, and later `intarsia profile model.onnx --compare before.json`
+
     `intarsia profile bert.onnx -d batch=1 -d seq=128 --depth 3 --trace trace.json --html times.html`
     """
     feed_options = _feed_options(dim, shape, seed, preset)
-    show = profile.Shown(runs, top, depth, trace, html, as_json, wide, config or [])
+    show = profile.Shown(runs, top, depth, trace, html, as_json, wide, config or [], save, compare)
     profile.profile_model(model, inputs or [], _names(provider), feed_options, threads, show)
 
 

@@ -39,3 +39,10 @@ def layer_of(name: str, depth: int = 0) -> str:
     separator = "/" if "/" in name else "."
     parts = [part for part in name.split(separator) if part][:-1]
     return separator.join(parts[:depth] if depth else parts) or "(top)"
+
+
+def layer_parts(layer: str) -> list[str]:
+    """The parts of a layer's path, from the outermost; none of "(top)"."""
+    if layer in ("", "(top)"):
+        return []
+    return [part for part in layer.split("/" if "/" in layer else ".") if part]

@@ -16,8 +16,9 @@ from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from intarsia.errors import InvalidArgument
+from intarsia.errors import InvalidArgument, NoSuchFile
 from intarsia.graph.dims import symbols_of
+from intarsia.graph.formats.atomic_write import replace_text
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.graph.size_expressions import evaluate, names_in
 from intarsia.lazy_dataclass import dataclass
@@ -27,40 +28,15 @@ from intarsia.partition.partition import Partition, label
 from intarsia.partition.text_table import format_table
 from intarsia.printable import visible
 from intarsia.providers.registry import CPU
+from intarsia.reports.kernel_time import BETWEEN, KERNEL, TRANSFER, KernelTime
 from intarsia.reports.layers import layer_names, layer_of
 
 if TYPE_CHECKING:
     from intarsia.model.compiled_model import CompiledModel
+    from intarsia.reports.profile_comparison import ProfileComparison
     from intarsia.runtime.roofline import Roofline
 
-TRANSFER, BETWEEN, KERNEL = "transfer", "between kernels", "kernel"
-
-
-@dataclass(frozen=True)
-class KernelTime:
-    """One kernel (or one part of a provider that does not tell its kernels apart) in a mean run.
-
-    Attributes:
-        name: what the kernel does, with the sizes of these runs.
-        kind: "kernel", "transfer" (a copy between memories) or "between kernels" (a part's time outside its kernels).
-        nodes: first outputs of the nodes it computes.
-        op: the operator of the node with most of its arithmetic.
-        layer: the name of that node in the original model, with the modules around it where torch's exporter wrote them.
-        calls: of one run. milliseconds: of all of them. least_milliseconds: the same in the run in which they took least.
-        flop, nbytes: arithmetic operations, and bytes read and written.
-    """
-
-    name: str
-    kind: str
-    provider: str
-    nodes: tuple[str, ...]
-    op: str
-    layer: str
-    calls: float
-    milliseconds: float
-    least_milliseconds: float
-    flop: float
-    nbytes: float
+_SEEN = 0.02  # less than this part of a run is noise
 
 
 @dataclass(frozen=True)
@@ -100,6 +76,9 @@ class ProfileReport:
         estimated: some sizes are known in a run only, and operations were counted with 32 in their place.
         remarks: what providers say of runs: what prevents graphs of launches, say.
         costs: of each node, by its first output, with the sizes of these runs.
+        types: of values, by name, as text, with the sizes of these runs.
+        unobserved_milliseconds: a run without an observer of its kernels, the mean of the faster half; 0 where it was not
+            measured.
     """
 
     run_milliseconds: tuple[float, ...]
@@ -109,11 +88,78 @@ class ProfileReport:
     trace: Profile = field(default_factory=Profile, repr=False)
     remarks: tuple[str, ...] = ()
     costs: Mapping[str, NodeCost] = field(default_factory=dict, repr=False)
+    types: Mapping[str, str] = field(default_factory=dict, repr=False)
+    unobserved_milliseconds: float = 0.0
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ProfileReport:
+        """Of what `to_dict` gave, without the trace.
+
+        Raises:
+            InvalidArgument: the data are no profile.
+        """
+        from intarsia.runtime.roofline import Roofline
+
+        try:
+            roof = data["roofline"]
+            return cls(
+                tuple(map(float, data["run_milliseconds"])),
+                tuple(KernelTime(**{**each, "nodes": tuple(each["nodes"])}) for each in data["kernels"]),
+                None if roof is None else Roofline(**roof), bool(data["estimated"]), remarks=tuple(data["remarks"]),
+                unobserved_milliseconds=float(data.get("unobserved_milliseconds", 0)),
+                costs={name: NodeCost(**cost) for name, cost in data.get("costs", {}).items()},
+                types=dict(data.get("types", {})),
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidArgument(f"expected a profile as `intarsia profile --json` prints it; {error!r}") from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> ProfileReport:
+        """Of a file that `save`, or `intarsia profile --json`, wrote.
+
+        Raises:
+            NoSuchFile: there is none, or it cannot be read.
+            InvalidArgument: it is no profile.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except OSError as error:
+            raise NoSuchFile(f"the profile {str(path)!r} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise InvalidArgument(f"{str(path)!r}: expected a profile in JSON, got bytes that are no text") from error
+        try:
+            return cls.from_dict(json.loads(text))
+        except (ValueError, InvalidArgument) as error:
+            raise InvalidArgument(f"{str(path)!r}: {error}") from error
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write `to_json` to a file, for `load`. Raises NotWritten where that cannot be."""
+        replace_text(path, self.to_json())
+
+    def compare(self, before: ProfileReport) -> ProfileComparison:
+        """This profile beside an earlier one, or another model's."""
+        from intarsia.reports.profile_comparison import ProfileComparison
+
+        return ProfileComparison(before, self)
 
     @property
     def milliseconds(self) -> float:
         """A run's time: the mean of the faster half."""
-        return _mean_of_faster(self.run_milliseconds)
+        return mean_of_faster(self.run_milliseconds)
+
+    @property
+    def overhead(self) -> str:
+        """What observing the kernels cost, for people; "" where it was not measured."""
+        if not self.unobserved_milliseconds:
+            return ""
+        more = max(0.0, self.milliseconds - self.unobserved_milliseconds)
+        calls = sum(kernel.calls for kernel in self.kernels) or 1
+        if more < _SEEN * self.unobserved_milliseconds:
+            return f"a run that nobody times takes {self.unobserved_milliseconds:.3f} ms: timing costs nothing visible"
+        return (
+            f"a run that nobody times takes {self.unobserved_milliseconds:.3f} ms: timing {calls:.0f} calls cost "
+            f"{more:.3f} ms, {more / calls * 1e3:.1f} us each, which is in the times of short kernels and between them"
+        )
 
     def by_kernel(self) -> list[Row]:
         """Slowest first, as the other tables."""
@@ -172,7 +218,13 @@ class ProfileReport:
                 found.update(dict.fromkeys(kernel.nodes, (before + kernel.milliseconds, kernel.nodes[0])))
         return found
 
-    def _tables(self, depth: int = 0) -> dict[str, list[Row]]:
+    def text_tables(self, depth: int = 0) -> list[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+        """Title, header and rows of each table, as texts."""
+        header = ("name", "calls", "ms", "time", "GFLOP", "MB", "GFLOP/s", "GB/s", "roofline", "at best")
+        return [(title, header, [_cells(row) for row in rows]) for title, rows in self.tables(depth).items()]
+
+    def tables(self, depth: int = 0) -> dict[str, list[Row]]:
+        """Rows by what they divide time: "by operator" and so on, each slowest first. `depth`: see `by_layer`."""
         return {
             "by provider": self.by_provider(), "transfers": self.transfers(), "between kernels": self.between(),
             "by operator": self.by_operator(), "by layer": self.by_layer(depth), "by kernel": self.by_kernel(),
@@ -183,21 +235,28 @@ class ProfileReport:
         characters (0: not); `depth`: see `by_layer`."""
         count, fastest = len(self.run_milliseconds), min(self.run_milliseconds)
         lines = [f"{count} runs: {self.milliseconds:.3f} ms, the fastest {fastest:.3f} ms"]
+        if self.unobserved_milliseconds:
+            lines.append(self.overhead)
         if self.roof is not None:
             lines.append(f"roofline: {self.roof}; more than 100 %: data came from caches, or 8-bit products")
         if self.estimated:
             lines.append("some sizes are known in a run only: operations were counted with 32 in their place")
         lines += map(visible, self.remarks)
-        for title, rows in self._tables(depth).items():
+        for title, header, rows in self.text_tables(depth):
             if rows:
                 shown = rows[:top] if top else rows
                 more = f"the slowest {len(shown)} of {len(rows)}:\n" if len(shown) < len(rows) else ""
-                header = (title, "calls", "ms", "time", "GFLOP", "MB", "GFLOP/s", "GB/s", "roofline", "at best")
-                lines += ["", more + format_table(header, [_cells(row) for row in shown], width)]
+                lines += ["", more + format_table((title, *header[1:]), shown, width)]
         return "\n".join(lines)
 
     def __str__(self) -> str:
         return self.format()
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the tables, each in a box that opens."""
+        from intarsia.reports.page.notebook import profile_html
+
+        return profile_html(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the trace."""
@@ -205,8 +264,10 @@ class ProfileReport:
             "run_milliseconds": list(self.run_milliseconds), "milliseconds": self.milliseconds,
             "estimated": self.estimated, "remarks": list(self.remarks),
             "roofline": asdict(self.roof) if self.roof is not None else None,
+            "unobserved_milliseconds": self.unobserved_milliseconds,
             "kernels": [asdict(kernel) for kernel in self.kernels],
-            **{title.replace(" ", "_"): [asdict(row) for row in rows] for title, rows in self._tables().items()},
+            "costs": {name: asdict(cost) for name, cost in self.costs.items()}, "types": dict(self.types),
+            **{title.replace(" ", "_"): [asdict(row) for row in rows] for title, rows in self.tables().items()},
         }  # fmt: skip
 
     def to_json(self, indent: int | None = None) -> str:
@@ -236,6 +297,14 @@ def with_sizes(title: str, sizes: Mapping[str, int]) -> str:
     return " ".join("x".join(_size(part, sizes) for part in word.split("x")) for word in title.split(" "))
 
 
+def run_type(found: object, sizes: Mapping[str, int]) -> str:
+    """A value's type as text, with the sizes of a run for symbols that these give."""
+    if isinstance(found, TensorType) and found.shape is not None:
+        dims = tuple(d if isinstance(d, int) or symbols_of(d) - sizes.keys() else d.evaluate(sizes) for d in found.shape)
+        return str(TensorType(found.dtype, dims))
+    return "" if found is None else str(found)
+
+
 def _size(part: str, sizes: Mapping[str, int]) -> str:
     names = names_in(part)
     known = bool(names) and all(name in sizes for name in names)
@@ -243,7 +312,8 @@ def _size(part: str, sizes: Mapping[str, int]) -> str:
     return part if value is None else str(value)
 
 
-def _mean_of_faster(times: Sequence[float]) -> float:
+def mean_of_faster(times: Sequence[float]) -> float:
+    """Of some runs' times, at least one."""
     kept = sorted(times)[: max(1, (len(times) + 1) // 2)]
     return sum(kept) / len(kept)
 
@@ -274,7 +344,7 @@ def measure(
     reader = _Reader(split, _sizes(split.graph, inputs), {} if loaded is None else layer_names(loaded))
     kernels = reader.kernels(spans, faster)
     said = tuple(dict.fromkeys(line for program in model.programs for line in program.remarks()))
-    return ProfileReport(tuple(times), tuple(kernels), roof, reader.estimated, trace, said, reader.costs())
+    return ProfileReport(tuple(times), tuple(kernels), roof, reader.estimated, trace, said, reader.costs(), reader.types())
 
 
 def _sizes(graph: Graph, inputs: Sequence[Any]) -> dict[str, int]:
@@ -331,6 +401,12 @@ class _Reader:
             )
             for node in graph.nodes
         }  # fmt: skip
+
+    def types(self) -> dict[str, str]:
+        """Of all values, with the sizes of the runs."""
+        names = dict.fromkeys(n for node in self.graph.nodes for n in (*node.inputs, *node.outputs) if n)
+        texts = ((name, run_type(self.graph.type_of(name), self.sizes)) for name in names)
+        return {name: text for name, text in texts if text}
 
     def kernels(self, runs: Sequence[Sequence[Span]], counted: Sequence[int]) -> list[KernelTime]:
         """`counted`: the runs whose mean is taken."""

@@ -277,14 +277,16 @@ class RemoteEngine:
             nodes = []
             for row in told["nodes"]:
                 refusals = {str(name): Refusal(**_texts(each)) for name, each in row["refusals"].items()}
-                lists = {name: tuple(map(str, row[name])) for name in ("origin", "inputs", "outputs")}
-                words = {name: str(row[name]) for name in ("name", "op", "provider", "kind", "kernel", "note")}
+                lists = {name: tuple(map(str, row[name])) for name in ("origin", "inputs", "outputs", "body")}
+                words = {name: str(row[name]) for name in ("name", "op", "provider", "kind", "kernel", "note", "layer")}
                 numbers = {name: int(row[name]) for name in ("flop", "nbytes")}
                 told_of: dict[str, Any] = {**lists, **words, **numbers, "estimated": bool(row["estimated"])}
                 nodes.append(NodeExplanation(**told_of, refusals=refusals))
-            texts = [tuple(map(str, told[name])) for name in ("steps", "providers", "remarks")]
-            copies, nbytes = int(told["copies"]), int(told["copied_nbytes"])
-            return Explanation(tuple(nodes), texts[0], texts[1], copies, nbytes, str(told["choice"]), texts[2])
+            named = {n: tuple(map(str, told[n])) for n in ("steps", "providers", "remarks", "inputs", "outputs")}
+            copies, nbytes, types = int(told["copies"]), int(told["copied_nbytes"]), _texts(told["types"])
+            return Explanation(
+                tuple(nodes), copies=copies, copied_nbytes=nbytes, choice=str(told["choice"]), types=types, **named
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ProcessEnded(f"the session's process said what is no explanation ({error!r})") from error
 

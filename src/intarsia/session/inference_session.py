@@ -155,6 +155,12 @@ class InferenceSession(OrtMethods):
             )
         iobinding.run(run_options)
 
+    def _repr_html_(self) -> str:
+        """For notebooks: inputs, outputs and providers."""
+        from intarsia.reports.page.notebook import session_html
+
+        return session_html(self)
+
     def explain(self) -> Explanation:
         """Where each node runs, how, and why no other provider runs it."""
         return self._engine.explain()

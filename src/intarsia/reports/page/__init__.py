@@ -1,0 +1,1 @@
+"""Pages for a browser: their data, the script that shows these, and what goes into notebooks."""
