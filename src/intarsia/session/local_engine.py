@@ -229,18 +229,12 @@ class LocalEngine:
 
     def explain(self) -> Explanation:
         """Where each node runs, how, and why no other provider runs it."""
-<<<<<<< HEAD
-        from intarsia.reports.explain import Explanation, node_names
+        from intarsia.reports.explain import Explanation
         from intarsia.stateful.state_pairs import told_states
 
-        found = Explanation.of(node_names(self.graph()), self.whole_model(), self.providers)
+        found = Explanation.of(self.graph(), self.whole_model(), self.providers)
         states = told_states(self.inputs_meta, self.outputs_meta, self.graph)
         found = replace(found, remarks=(*found.remarks, *states)) if states else found
-=======
-        from intarsia.reports.explain import Explanation
-
-        found = Explanation.of(self.graph(), self.whole_model(), self.providers)
->>>>>>> a10edd17 (pages: show the graph by layers beside a table, and compare profiles)
         if self.changed_over:
             found = replace(found, remarks=(*found.remarks, self.changed_over))
         return found if self.built.auto is None else replace(found, choice=str(self.built.auto))

@@ -89,7 +89,7 @@ class Reports:
 
     def _unobserved(self, inputs: Sequence[Any], runs: int) -> float:
         """Milliseconds of a run of the session's own model, whose kernels nobody times; 0 where these sizes need another."""
-        from intarsia.plan.size_constraints import BranchApart, SizesApart
+        from intarsia.plan.size_constraints import BranchNeedsVariant, SizesNeedVariant
         from intarsia.reports.profile_report import mean_of_faster
 
         model, times = self._engine.settled_model(), []
@@ -99,7 +99,7 @@ class Reports:
                 start = time.perf_counter_ns()
                 model.run(inputs, None)
                 times.append((time.perf_counter_ns() - start) / 1e6)
-        except (BranchApart, SizesApart):
+        except (BranchNeedsVariant, SizesNeedVariant):
             return 0.0
         return mean_of_faster(times)
 
