@@ -134,7 +134,9 @@ class Page {
 
   showReason(number) {
     this.form.reset();
-    setTimeout(() => { this.reason = number; this.showTab("nodes"); this.filter(); });
+    this.reason = number;
+    this.showTab("nodes");
+    this.filter();
   }
 
   choose(node, reveal) {
