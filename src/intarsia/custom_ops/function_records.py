@@ -23,7 +23,7 @@ Kind = ValueType | None
 
 
 class _Unknown(Exception):
-    """A shape rule asked for elements that only a run knows."""
+    """A shape rule requested elements that only a run knows."""
 
 
 def definition(schema: Schema, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -94,9 +94,9 @@ def host_op(
 
     Args:
         shape: sizes of the results: the name of the input whose shape they have; or a function with the operator's
-            parameters that gets shapes in the place of arrays and returns a shape (a list of them for several outputs), None
+            parameters that gets shapes instead of arrays and returns a shape (a list of them for several outputs), None
             for a size that only a run knows; or None, where not even the rank is known.
-        infer: in the place of `shape` and `outputs`: a function with the operator's parameters that gets `TensorType`s and
+        infer: instead of `shape` and `outputs`: a function with the operator's parameters that gets `TensorType`s and
             other types, and returns those of the outputs.
         outputs: element types of the results; by default there is one output, of the first input's element type.
         reason: why it is no `op`, for `explain`.
@@ -107,7 +107,7 @@ def host_op(
 
     def register(function: F) -> F:
         if infer is not None and (shape is not None or outputs is not None):
-            raise InvalidArgument(f"operator {name!r}: infer= stands in the place of shape= and outputs=; expected either")
+            raise InvalidArgument(f"operator {name!r}: infer= stands instead of shape= and outputs=; expected either")
         schema = read_schema(name, function, inputs, outputs, types, values)
         operator = HostOperator(schema, function, shape, infer)
         domain, op_type = split_name(name)

@@ -21,7 +21,7 @@ from intarsia.ops.framework.registry_scopes import OwnRecord
 from intarsia.primitives.lang import DefinitionError
 
 Kind = ValueType | None
-_KEPT_INSTANCES = 256
+_RETAINED_INSTANCES = 256
 
 
 def is_op_run(cls: type) -> bool:
@@ -88,13 +88,13 @@ class _OpRunOperator:
         return f"{self.cls.op_domain or 'ai.onnx'}::{self.cls.__name__}"
 
     def _instance(self, node: NodeContext, count: int, attributes: Mapping[str, Any]) -> Any:
-        """The class's instance for a node, kept for its next run."""
+        """The class's instance for a node, retained for its next run."""
         key = (node.name, node.outputs, count, tuple((n, id(v)) for n, v in attributes.items()))
         found = self._instances.get(key)
         if found is None:
-            if len(self._instances) >= _KEPT_INSTANCES:
+            if len(self._instances) >= _RETAINED_INSTANCES:
                 self._instances.clear()
-            found = (self._made(node, count, attributes), dict(attributes))  # kept, so that no id is used again
+            found = (self._made(node, count, attributes), dict(attributes))  # held, so that no id is used again
             self._instances[key] = found
         return found[0]
 

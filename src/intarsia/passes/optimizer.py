@@ -285,7 +285,7 @@ def _own_constants(body: Graph, around: Rewriter) -> None:
 
 
 class _ByOperator(dict[str, Sequence[Rule]]):
-    """Of some rule sets, the rules that begin at an operator, found when it is first asked for.
+    """Of some rule sets, the rules that begin at an operator, found when it is first requested.
 
     Args:
         sets: names of rule sets in order.

@@ -51,8 +51,8 @@ class Patch:
         names = list(inputs)
         while names and not names[-1]:
             names.pop()
-        kept = {key: value for key, value in attributes.items() if value is not None}
-        self.nodes.append(Node(op_type, names, [out], kept, version=version or emitted_version(op_type), origin=self.origin))
+        given = {key: value for key, value in attributes.items() if value is not None}
+        self.nodes.append(Node(op_type, names, [out], given, version=version or emitted_version(op_type), origin=self.origin))
         if type is not None:
             self.types[out] = type
         else:
@@ -135,7 +135,7 @@ class Rewriter:
         shape = self.shape(name)
         return None if shape is None else len(shape)
 
-    def asks_of_sizes(self, node: Node) -> bool:
+    def limits_sizes(self, node: Node) -> bool:
         """Whether a node is an error for some sizes that only a run gives, for which others that have its result are none."""
         return bool(self.found.requirements.get(node.outputs[0]))
 
@@ -260,7 +260,7 @@ class Rewriter:
         return Patch(self, next(o for o in root.outputs if o), _united(map(self._origin, found)))
 
     def stands_for(self, first: Node, node: Node) -> None:
-        """`first` is made from what `node` was, too: joined when it is asked for, since one may stand for thousands."""
+        """`first` is made from what `node` was, too: joined when it is requested, since one may stand for thousands."""
         self._stood_for.setdefault(id(first), [first]).append(node)
 
     def _origin(self, node: Node) -> tuple[str, ...]:
@@ -272,7 +272,7 @@ class Rewriter:
         return _named(node)
 
     def apply(self, patch: Patch, root: Node) -> bool:
-        """Put the patch in the place of `root`. False where it would change nothing."""
+        """Put the patch instead of `root`. False where it would change nothing."""
         made = {out for node in patch.nodes for out in node.outputs}
         aliases = {old: new for old, new in patch.results.items() if new not in made}
         if any(not self._can_alias(old, new) for old, new in aliases.items()):
@@ -410,7 +410,7 @@ class Rewriter:
 
     def alive(self, node: Node) -> bool:
         producer = self.producer
-        for name in node.outputs:  # noqa: SIM110 # asked of every node, many times: a generator takes three times as long
+        for name in node.outputs:  # noqa: SIM110 # called for every node, many times: a generator takes three times as long
             if producer.get(name) is node:
                 return True
         return False

@@ -58,7 +58,7 @@ class Match:
         return self.rewriter.patch(self.root, self.nodes)
 
     def replace(self, op_type: str, inputs: list[str], **attributes: Any) -> Patch:
-        """A patch of one node in the place of the root."""
+        """A patch of one node instead of the root."""
         patch = self.patch()
         return patch.result(patch.op(op_type, inputs, **attributes), self.root.outputs[0])
 

@@ -266,9 +266,9 @@ def _scatter(t: Tensor, g: Tensor, need: Sequence[bool]) -> Cotangents:
 def _scatter_last(t: Tensor, g: Tensor, x: Tensor, updates: Tensor, where: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Of several updates of one element the last one stays."""
     number = k.reshape(k.iota((product(updates.shape),), 0), updates.shape)
-    kept = k.scatter(k.full(x.shape, -1, DType.INT64), where, number)
-    stays = k.equal(k.index(kept, where), number)
-    return k.select(kept < 0, g, 0), k.select(stays, k.index(g, where), 0)
+    winner = k.scatter(k.full(x.shape, -1, DType.INT64), where, number)
+    stays = k.equal(k.index(winner, where), number)
+    return k.select(winner < 0, g, 0), k.select(stays, k.index(g, where), 0)
 
 
 def _scatter_add(t: Tensor, g: Tensor, x: Tensor, updates: Tensor, where: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from intarsia.graph.dims import Dim, Expr, Shape, product, quotient, symbol, symbols_of
 from intarsia.primitives.lang import BINARY, UNARY, Tensor, walk
 
-ALIKE = -1  # in the place of an axis
+ALIKE = -1  # instead of an axis
 _ELEMENTWISE = UNARY | BINARY | {"select", "cast", "bitcast"}
 
 

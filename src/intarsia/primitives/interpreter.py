@@ -135,7 +135,7 @@ class Recipe:
         self._inputs: list[tuple[int, int]] = []
         self._steps: list[tuple[int, Callable[[list[np.ndarray]], np.ndarray], tuple[int, ...], tuple[int, ...]]] = []
         self._roots = [(places[id(r)], interpreter.shape(r.shape)) for r in roots]
-        kept = {place for place, _ in self._roots}
+        results = {place for place, _ in self._roots}
         for i, t in enumerate(order):
             if t.prim == "input":
                 self._inputs.append((i, t.attrs[0]))
@@ -143,7 +143,7 @@ class Recipe:
                 self._values[i] = interpreter.apply(t, [])
             else:
                 reads = tuple(places[id(a)] for a in t.args)
-                frees = tuple({p for a, p in zip(t.args, reads, strict=True) if last[id(a)] == i and order[p].args} - kept)
+                frees = tuple({p for a, p in zip(t.args, reads, strict=True) if last[id(a)] == i and order[p].args} - results)
                 self._steps.append((i, interpreter.prepared(t), reads, frees))
         self._constants = frozenset(id(v) for v in self._values if v is not None)
         self._silent = all(t.prim in _SILENT or t.dtype is DType.STRING for t in order)
@@ -345,8 +345,8 @@ class _Interpreter:
         out = (np.cumsum if op == "sum" else np.cumprod)(x, axis=axis, dtype=wide)
         if exclusive:
             first = np.full([1 if i == axis else d for i, d in enumerate(out.shape)], op == "prod", out.dtype)
-            kept = (slice(None),) * axis + (slice(0, out.shape[axis]),)
-            out = np.concatenate([first, out], axis)[kept]
+            window = (slice(None),) * axis + (slice(0, out.shape[axis]),)
+            out = np.concatenate([first, out], axis)[window]
         out = out.astype(t.dtype.numpy)
         return np.flip(out, axis) if reverse else out
 

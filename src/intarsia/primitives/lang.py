@@ -348,7 +348,7 @@ def _note_slice(start: Dim, step: int, count: Dim, extent: Dim, axis: int) -> No
     require_least(count, 0, f"the number of elements that are wanted of axis {axis}")
     if isinstance(count, int) and count <= 0:
         return
-    times = 1 if isinstance(count, int) else count  # what is asked of none holds
+    times = 1 if isinstance(count, int) else count  # what is required of none holds
     if not is_nonnegative(lowest):
         require_least(lowest * times, 0, what)
     if not is_nonnegative(extent - 1 - highest):

@@ -1,4 +1,4 @@
-"""What a definition asks of sizes that only a run knows.
+"""What a definition requires of sizes that only a run knows.
 
 A definition, and each primitive that it builds, says here what must hold of sizes: that two are equal, that one broadcasts to
 another, that one is large enough. Of numbers that is looked at at once. Of symbols it is noted while the definition is traced

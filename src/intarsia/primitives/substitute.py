@@ -1,4 +1,4 @@
-"""Rebuilding primitive graphs: putting one in the place of another's inputs."""
+"""Rebuilding primitive graphs: putting one instead of another's inputs."""
 
 from __future__ import annotations
 

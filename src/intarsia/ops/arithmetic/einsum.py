@@ -114,10 +114,10 @@ def _contract(a: _Labelled, b: _Labelled, needed: set[str], sizes: dict[str, Dim
     in_rows = (b if columns else a).labels[-1] in inner
     if not (rows and columns) and in_rows and a.tensor.dtype in (DType.FLOAT, DType.DOUBLE):
         many, few = (b, a) if columns else (a, b)
-        kept = [*batch, *rows, *columns]
-        weights = k.expand_dims(few.ordered([*batch, *inner]), range(len(batch), len(kept)))
-        terms = many.ordered([*kept, *inner]) * weights
-        return _Labelled(k.reduce_sum(terms, range(len(kept), terms.rank)), labels)
+        outer = [*batch, *rows, *columns]
+        weights = k.expand_dims(few.ordered([*batch, *inner]), range(len(batch), len(outer)))
+        terms = many.ordered([*outer, *inner]) * weights
+        return _Labelled(k.reduce_sum(terms, range(len(outer), terms.rank)), labels)
     left = _grouped(a, batch, rows, inner, sizes)
     right = _grouped(b, batch, inner, columns, sizes)
     out = k.dot(left, right)

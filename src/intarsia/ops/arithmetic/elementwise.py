@@ -225,8 +225,8 @@ def _drop(
         unit = units(data.shape, DType.FLOAT, given.leaf(state_words(None)))
     else:
         unit = given.leaf(reference_units(data.shape, seed))
-    scaled, kept = given.values(*philox.dropped(unit, given.leaf(data), given.leaf(np.array(probability, np.float32))))
-    return scaled, kept
+    scaled, mask = given.values(*philox.dropped(unit, given.leaf(data), given.leaf(np.array(probability, np.float32))))
+    return scaled, mask
 
 
 @op("Dropout", (12, 13, 22), values=("training_mode",), deterministic=False, fallback=_drop)

@@ -305,11 +305,11 @@ def attend_projected(
     """The attention of com.microsoft's Attention, [batch, sequence, width], and its keys and values [2, batch, heads, ...]."""
     q, *new = projection.parts()
     before = 0 if earlier is None else earlier.before
-    kept, (key, value) = (new, new) if earlier is None else earlier.joined(new)
+    caches, (key, value) = (new, new) if earlier is None else earlier.joined(new)
     keys = key.shape[2]
     scores = MaskedScores((*q.shape[:3], keys), before, choice.penalty, q.dtype)
     allowed = tuple(frontier(q.shape[2], keys, k.size(before), choice.causal, -1, -1))
     factor = choice.scale or default_scale(q.shape[3], q.dtype)
     out, _ = attend(q, key, value, Scores(factor, 0.0, scores.bias(mask, bias), allowed))
-    present = k.cast(k.concat([k.expand_dims(t, [0]) for t in kept], 0), dtype) if choice.wants_present else None
+    present = k.cast(k.concat([k.expand_dims(t, [0]) for t in caches], 0), dtype) if choice.wants_present else None
     return merge_heads(k.cast(out, dtype)), present

@@ -173,7 +173,7 @@ def whisper_beam_search(
     input_ids: Array, lengths: SearchLengths, beams: BeamNumbers, restrictions: Restrictions, begun: WhisperInputs, *,
     attributes: WhisperAttributes, node: NodeContext,
 ) -> tuple[Array | None, ...]:  # fmt: skip
-    """As BeamSearch, of features [batch, size, frames]; logits_processor 1 asks for Whisper's rules of timestamps.
+    """As BeamSearch, of features [batch, size, frames]; logits_processor 1 requests Whisper's rules of timestamps.
 
     Returns:
         sequences, their scores, all steps' scores, no cross_qk, and the probability of `no_speech_token_id` at first [batch].
@@ -230,7 +230,7 @@ class _Beams:
         return np.exp(self.first[:, token]) if known else np.zeros(len(self.first), np.float32)
 
     def _advance(self, scores: Array) -> tuple[Array, Array]:
-        """Which rows go on, and with which tokens; ended sequences are kept as hypotheses."""
+        """Which rows go on, and with which tokens; ended sequences are stored as hypotheses."""
         vocabulary, rows, tokens = scores.shape[1], [], []
         if vocabulary < 2:  # each beam has at most one that ends it, and then as many others as there are beams
             raise k.DefinitionError(f"the vocabulary has {vocabulary} tokens; expected at least 2")

@@ -373,9 +373,9 @@ def sampling(
     last: list[Array] = []
 
     def draw(scores: Array) -> Array:
-        kept = filtered(scores, attributes.top_p, max(attributes.min_tokens_to_keep, 1), attributes.filter_value)
-        last[:] = [kept]
-        return np.asarray((log_softmax(kept) + generator.gumbel(size=kept.shape)).argmax(1))
+        filtered_scores = filtered(scores, attributes.top_p, max(attributes.min_tokens_to_keep, 1), attributes.filter_value)
+        last[:] = [filtered_scores]
+        return np.asarray((log_softmax(filtered_scores) + generator.gumbel(size=filtered_scores.shape)).argmax(1))
 
     model = model_of(node, attributes, Prompt(input_ids, attention_mask), lengths.most)
     return _search(model, rules, lengths.most, attributes.pad_token_id, draw), last[0]

@@ -235,7 +235,7 @@ class GroupedInputs:
         return [k.iota((1, 1, 1, keys), 3) < end, *frontier(queries, keys, before, causal, left, -1)]
 
     def sliding(self, pasts: tuple[Tensor | None, Tensor | None], window: int, possible: bool) -> SlidingCache:
-        """The cache's window; `possible`: whether it goes with what else is asked for."""
+        """The cache's window; `possible`: whether it goes with what else is requested."""
         past = pasts[0]
         if past is None or pasts[1] is None or window <= 0 or not possible:
             raise k.DefinitionError(

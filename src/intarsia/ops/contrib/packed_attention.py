@@ -150,7 +150,7 @@ def remove_padding(input: np.ndarray, sequence_token_count: np.ndarray) -> tuple
 
 @op("RestorePadding", 1, domain=DOMAIN)
 def restore_padding(input: Tensor, token_offset: Tensor) -> Tensor:
-    """What RemovePadding took apart, with zeros for padding."""
+    """What RemovePadding packed, with zeros for padding."""
     batch, steps = token_offset.shape
     tokens, width = input.shape
     offsets = k.strided_slice(k.reshape(token_offset, (batch * steps,)), (0,), (1,), (tokens,))

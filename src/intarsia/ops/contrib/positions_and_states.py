@@ -220,12 +220,12 @@ def hyper_connection_post_mix(
 ) -> Tensor:
     """Streams mixed among themselves by `stream_mix` [.., C, C], plus a block's output [.., H] by gates."""
     x = _streams_of(streams, num_branches)
-    kept = x
+    held = x
     if stream_mix is not None:
         mix = widened(stream_mix)
-        kept = k.dot(k.transpose(mix, (*range(mix.rank - 2), mix.rank - 1, mix.rank - 2)), x)
+        held = k.dot(k.transpose(mix, (*range(mix.rank - 2), mix.rank - 1, mix.rank - 2)), x)
     added = _gates(post_mix, x) * k.expand_dims(widened(block_output), [-2])
-    return k.cast(k.reshape(kept + added, streams.shape), streams.dtype)
+    return k.cast(k.reshape(held + added, streams.shape), streams.dtype)
 
 
 @op("LinearAttentionGate", 1, domain=DOMAIN)
@@ -268,7 +268,7 @@ def causal_conv_with_state(
     input: Tensor, weight: Tensor, bias: Tensor | None = None, past_state: Tensor | None = None, *,
     attributes: CausalConvAttributes, node: NodeContext,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """A convolution of every channel [batch, channels, steps] by itself over this and earlier steps; the last ones are kept.
+    """A convolution of every channel [batch, channels, steps] by itself over this and earlier steps; the last ones are held.
 
     weight [channels, 1, taps]; state [batch, channels, (taps - 1) * dilation], with a leading axis where `state_window` > 0.
     With [batch, steps, width] as `input` (`channels_last`), its channels may be `input_channels` of the width, from
@@ -291,10 +291,10 @@ def causal_conv_with_state(
     taps = weight.shape[-1]
     if dilation < 1:
         raise k.DefinitionError(f"dilation is {dilation}; expected at least 1")
-    kept: Dim = (taps - 1) * dilation
-    if state_length and not (isinstance(kept, int) and state_length >= kept):
-        raise k.DefinitionError(f"state_length is {state_length}; expected 0, or {kept} and more, which the taps reach back")
-    reach, kept = kept, state_length or kept
+    held: Dim = (taps - 1) * dilation
+    if state_length and not (isinstance(held, int) and state_length >= held):
+        raise k.DefinitionError(f"state_length is {state_length}; expected 0, or {held} and more, which the taps reach back")
+    reach, held = held, state_length or held
     states_last = channels_last if state_channels_last < 0 else state_channels_last
     if input_channels or input_channel_offset:
         width = input_channels or input.shape[2] - input_channel_offset
@@ -302,7 +302,7 @@ def causal_conv_with_state(
     x = _channels_first(input) if channels_last else input
     batch, channels, steps = x.shape
     if past_state is None:
-        past = k.full((batch, channels, kept), 0, x.dtype)
+        past = k.full((batch, channels, held), 0, x.dtype)
     else:
         if state_window:
             newest = k.strided_slice(
@@ -314,7 +314,7 @@ def causal_conv_with_state(
             past_state = k.reshape(newest, past_state.shape[1:])
         past = _channels_first(past_state) if states_last else past_state
     whole = k.concat([past, x], 2)
-    seen = k.strided_slice(whole, (0, 0, kept - reach), (1, 1, 1), (batch, channels, reach + steps))
+    seen = k.strided_slice(whole, (0, 0, held - reach), (1, 1, 1), (batch, channels, reach + steps))
     view = k.windows(widened(seen), [2], [taps], [1], [dilation])
     y = k.reduce_sum(view * k.reshape(widened(weight), (1, channels, 1, taps)), [3])
     if bias is not None:
@@ -328,7 +328,7 @@ def causal_conv_with_state(
         update = k.strided_slice(rows, (0, 0, 0), (1, 1, 1), (batch, state_update_capacity, channels))
     if node.outputs < 2:
         return out, None, update
-    slots = [_state_after(whole, steps - back, kept, input, states_last) for back in range(max(state_window, 1))][::-1]
+    slots = [_state_after(whole, steps - back, held, input, states_last) for back in range(max(state_window, 1))][::-1]
     return out, k.concat([k.expand_dims(s, [0]) for s in slots], 0) if state_window else slots[0], update
 
 
@@ -337,13 +337,13 @@ def _channels_first(x: Tensor) -> Tensor:
     return k.transpose(k.reshape(x, (*x.shape[:2], product(x.shape[2:]))), (0, 2, 1))
 
 
-def _state_after(whole: Tensor, at: Dim, kept: Dim, like: Tensor, channels_last: int) -> Tensor:
-    """The `kept` steps before step `at` of the input, which begins `kept` steps into `whole`; zeros for `at` <= 0."""
+def _state_after(whole: Tensor, at: Dim, held: Dim, like: Tensor, channels_last: int) -> Tensor:
+    """The `held` steps before step `at` of the input, which begins `held` steps into `whole`; zeros for `at` <= 0."""
     batch, channels = whole.shape[:2]
-    place = k.iota((1, 1, kept), 2) + k.size(at)
+    place = k.iota((1, 1, held), 2) + k.size(at)
     state = k.index(whole, [k.iota((batch, 1, 1), 0), k.iota((1, channels, 1), 1), k.maximum(place, 0)])
     state = k.select(k.size(at) > 0, state, 0)
-    return k.reshape(k.transpose(state, (0, 2, 1)), (batch, kept, *like.shape[2:])) if channels_last else state
+    return k.reshape(k.transpose(state, (0, 2, 1)), (batch, held, *like.shape[2:])) if channels_last else state
 
 
 @dataclass(frozen=True)

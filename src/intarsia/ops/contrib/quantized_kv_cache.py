@@ -16,7 +16,7 @@ _STORED = {8: DType.INT8, 4: DType.UINT8}
 
 @dataclass(frozen=True)
 class QuantisedCache:
-    """How a cache [batch, heads, rows, size] is kept: numbers from -128 to 127, or from -8 to 7 as uint8, plus 8, the first
+    """How a cache [batch, heads, rows, size] is stored: numbers from -128 to 127, or from -8 to 7 as uint8, plus 8, the first
     of two in the low bits. `scale`: one number, or one for each head and channel."""
 
     bits: int
@@ -46,7 +46,7 @@ class QuantisedCache:
 
 
 def quantised_cache(kind: str, bits: int, scale: Tensor | None, past: Tensor | None, what: str) -> QuantisedCache:
-    """How the cache of `what` ("key" or "value") is kept. Raises DefinitionError where the operands do not say."""
+    """How the cache of `what` ("key" or "value") is stored. Raises DefinitionError where the operands do not say."""
     if kind not in KINDS:
         raise k.DefinitionError(f"{what[0]}_quant_type is {kind!r}; expected one of {', '.join(KINDS)}")
     if bits not in _STORED:

@@ -37,7 +37,7 @@ def spans_of(bounds: Array, tokens: int) -> list[slice]:
 
 @dataclass(frozen=True)
 class Capture:
-    """How many of a sequence's first steps are asked for."""
+    """How many of a sequence's first steps are requested."""
 
     capacity: int
     counts: Array | None
@@ -90,7 +90,7 @@ class GateOperands(ParameterGroup):
 
 @dataclass(frozen=True)
 class CaptureOperands(ParameterGroup):
-    """How many first steps of each sequence are asked for, and whether any are."""
+    """How many first steps of each sequence are requested, and whether any are."""
 
     capture_count: Array | None = None
     state_update_active: Array | None = None
@@ -266,10 +266,10 @@ def varlen_causal_conv_with_state(
     if activation not in ("none", "silu", "swish"):
         raise k.DefinitionError(f"activation is {activation!r}; expected none, silu or swish")
     taps, capture = weight.shape[-1], Capture(capacity, capture_count)
-    kept = (taps - 1) * dilation
+    held = (taps - 1) * dilation
     spans = spans_of(operands.cumulative_sequence_length, len(input))
-    if initial_state.shape != (len(spans), input.shape[1], kept):
-        raise k.DefinitionError(f"initial_state is {list(initial_state.shape)}; expected {[len(spans), input.shape[1], kept]}")
+    if initial_state.shape != (len(spans), input.shape[1], held):
+        raise k.DefinitionError(f"initial_state is {list(initial_state.shape)}; expected {[len(spans), input.shape[1], held]}")
     wide, out, state = weight[:, 0].astype(np.float32), np.empty_like(input), np.empty_like(initial_state)
     update = np.zeros((len(spans), capacity, input.shape[1]), input.dtype)
     for b, span in enumerate(spans):

@@ -93,7 +93,7 @@ def torch_embedding(
 
 @op("UnfoldTensor", 1, domain=DOMAIN)
 def unfold_tensor(input: Tensor, *, dim: int = -1, size: int, step: int = 1) -> Tensor:
-    """All slices of `size` elements, `step` apart, along `dim`; their elements are a new last axis."""
+    """All slices of `size` elements, `step` difference, along `dim`; their elements are a new last axis."""
     if size < 1 or step < 1:
         raise k.DefinitionError(f"size is {size} and step is {step}; expected at least 1")
     axis = normal_axis(dim, input.rank)
@@ -156,14 +156,14 @@ def cdist(A: Tensor, B: Tensor, *, metric: str = "sqeuclidean") -> Tensor:
     if metric in ("cosine", "correlation"):
         norms = k.sqrt(k.reduce_sum(a * a, [2])) * k.sqrt(k.reduce_sum(b * b, [2]))
         return 1.0 - k.reduce_sum(a * b, [2]) / norms
-    apart = k.absolute(a - b)
+    difference = k.absolute(a - b)
     found = {
-        "sqeuclidean": lambda: k.reduce_sum(apart * apart, [2]),
-        "euclidean": lambda: k.sqrt(k.reduce_sum(apart * apart, [2])),
-        "cityblock": lambda: k.reduce_sum(apart, [2]),
-        "chebyshev": lambda: k.reduce_max(apart, [2]),
-        "braycurtis": lambda: k.reduce_sum(apart, [2]) / k.reduce_sum(k.absolute(a + b), [2]),
-        "canberra": lambda: k.reduce_sum(_ratio(apart, k.absolute(a) + k.absolute(b)), [2]),
+        "sqeuclidean": lambda: k.reduce_sum(difference * difference, [2]),
+        "euclidean": lambda: k.sqrt(k.reduce_sum(difference * difference, [2])),
+        "cityblock": lambda: k.reduce_sum(difference, [2]),
+        "chebyshev": lambda: k.reduce_max(difference, [2]),
+        "braycurtis": lambda: k.reduce_sum(difference, [2]) / k.reduce_sum(k.absolute(a + b), [2]),
+        "canberra": lambda: k.reduce_sum(_ratio(difference, k.absolute(a) + k.absolute(b)), [2]),
         "hamming": lambda: k.reduce_mean(k.cast(k.not_equal(a, b), A.dtype), [2]),
     }.get(metric)
     if found is None:

@@ -54,7 +54,7 @@ class Inference:
         values: object arrays of `Dim`s for small integer tensors whose elements are known before the model runs.
         ratios: floating-point scalars that are quotients of a size.
         traces: per node (by its first output's name), its primitives: one root per output.
-        requirements: per node, what its definition asks of sizes that are not known.
+        requirements: per node, what its definition requires of sizes that are not known.
         unknown: per node, why it could not be traced (its definition needs a value that only a run gives).
         alike: what was traced, for other nodes of the same operator, attributes and operands' types.
         assumed: values whose type the model declares and nothing else tells: a run may make others.
@@ -74,7 +74,7 @@ class Inference:
     _made: tuple[list[Node], int, dict[str, Node]] | None = None
 
     def producer(self, name: str) -> Node | None:
-        """The node that computes a value. What finds that is kept while the graph has as many nodes as it had."""
+        """The node that computes a value. What finds that is memoized while the graph has as many nodes as it had."""
         made, nodes = self._made, self.graph.nodes
         if made is None or made[0] is not nodes or made[1] != len(nodes):
             made = self._made = nodes, len(nodes), self.graph.producers()
@@ -100,7 +100,7 @@ def infer(
     Args:
         outer_types, outer_values: what is known of names that a subgraph captures.
         strict: raise for operators without a record; otherwise their outputs stay unknown.
-        on_error: is told what is wrong with a node, in the place of an error; its outputs have the types declared.
+        on_error: is told what is wrong with a node, instead of an error; its outputs have the types declared.
 
     Raises:
         NotImplemented: an operator has no record (names domain, operator, version, node).
@@ -242,9 +242,9 @@ def _outputs_of(result: Inference, node: Node, record: OpRecord, registry: Regis
         result.unknown[node.outputs[0]] = f"the type of its input {missing!r} is known only at run time"
         return None
     if record.host:
-        with collected() as asked:
+        with collected() as required:
             found = _infer_host(result, node, record, inputs, registry)
-        result.requirements[node.outputs[0]] = tuple(asked)
+        result.requirements[node.outputs[0]] = tuple(required)
         _check_shapes(node, found)
         return found
     if not ranked:
@@ -273,7 +273,7 @@ class Traced(NamedTuple):
         types: those of the outputs.
         whole: whether all outputs are tensors (Identity of a sequence is not: its type passes through).
         followed: whether `_follow_values` may learn something.
-        attributes: the node's, kept so that no id in the key is used again.
+        attributes: the node's, held so that no id in the key is used again.
     """
 
     key: tuple[Any, ...]
@@ -314,13 +314,13 @@ def _traced_anew(
 ) -> Traced:
     _check(record, node, inputs)
     operands = [k.input(i, t.dtype, t.shape or ()) if isinstance(t, TensorType) else t for i, t in enumerate(inputs)]
-    with collected() as asked:
+    with collected() as required:
         roots = trace(record, node, operands, values)
     types = tuple(TensorType(r.dtype, r.shape) if isinstance(r, k.Tensor) else r for r in roots)
     _check_shapes(node, types)
     whole = all(r is None or isinstance(r, k.Tensor) for r in roots)
     followed = whole and any(r is not None and (r.dtype in _INTEGERS or len(r.shape) <= 1) for r in roots)
-    return Traced((), tuple(roots), tuple(asked), types, whole, followed, ())
+    return Traced((), tuple(roots), tuple(required), types, whole, followed, ())
 
 
 _VALUES = (int, str, bytes, bool, DType)

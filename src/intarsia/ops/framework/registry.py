@@ -176,7 +176,7 @@ _MOST_KNOWN = 1 << 12  # answers: models may ask for operators of any name
 
 
 class IndexedRegistry(Registry):
-    """Operators whose modules are imported when one of them is looked for; who asks for all imports all.
+    """Operators whose modules are imported when one of them is looked for; who requests all imports all.
 
     A first session would import a hundred modules for the ten operators of its model.
     """

@@ -1,6 +1,6 @@
 """Operators in force: Intarsia's own, under those that a program registered for its process or for one session.
 
-An operator that replaces one of another origin (a standard one, or a function that the model brings along) is kept under a
+An operator that replaces one of another origin (a standard one, or a function that the model brings along) is stored under a
 domain of its own, and the model's nodes are moved to it before anything looks at them: rewrite rules and kernels that know
 the standard operator by its name never see a node that means something else.
 """
@@ -53,8 +53,8 @@ class LayeredRegistry(Registry):
     def records(self) -> dict[Key, list[OpRecord]]:  # type: ignore[override]
         merged = dict(self.base.records)
         for key, entries in self.own.records.items():
-            kept = [r for r in merged.get(key, ()) if all(r.since != e.since for e in entries)]
-            merged[key] = sorted([*kept, *entries], key=lambda r: r.since)
+            remaining = [r for r in merged.get(key, ()) if all(r.since != e.since for e in entries)]
+            merged[key] = sorted([*remaining, *entries], key=lambda r: r.since)
         return merged
 
     def add(self, record: OpRecord) -> None:
@@ -66,8 +66,8 @@ class LayeredRegistry(Registry):
 
     def of(self, domain: str, name: str) -> Sequence[OpRecord]:
         own = self.own.of(domain, name)
-        kept = [r for r in self.base.of(domain, name) if all(r.since != e.since for e in own)]
-        return sorted([*kept, *own], key=lambda r: r.since)
+        remaining = [r for r in self.base.of(domain, name) if all(r.since != e.since for e in own)]
+        return sorted([*remaining, *own], key=lambda r: r.since)
 
     def __repr__(self) -> str:
         return f"LayeredRegistry({len(self.own.records)} own operators over {type(self.base).__name__})"
@@ -161,7 +161,7 @@ class OwnOperators:
         """Add records of one operator.
 
         Raises:
-            InvalidArgument: a version of it is registered already, by another definition, and `override` was not asked for.
+            InvalidArgument: a version of it is registered already, by another definition, and `override` was not requested.
         """
         with self._lock:
             for record in records:

@@ -62,8 +62,8 @@ def interleave(x: k.Tensor, *, blocks: Sequence[int], begins: Sequence[int], end
     mixed = k.transpose(parts, (0, *pairs, 1 + rank, 2 + 2 * rank))
     whole = [d * b for d, b in zip(spatial, blocks, strict=True)]
     joined = k.reshape(mixed, (x.shape[0], *whole, filters * group))
-    kept = [d - low - high for d, low, high in zip(whole, begins, ends, strict=True)]
-    return k.strided_slice(joined, (0, *begins, 0), (1,) * (rank + 2), (x.shape[0], *kept, filters * group))
+    inner = [d - low - high for d, low, high in zip(whole, begins, ends, strict=True)]
+    return k.strided_slice(joined, (0, *begins, 0), (1,) * (rank + 2), (x.shape[0], *inner, filters * group))
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ def bent_windows(
         places.append(beside_channels(k.reshape(part, shape) + k.cast(window + tap - k.size(placed.low[i]), x.dtype)))
     columns = (*pixels, area, groups, floordiv(x.shape[-1], groups))
     borders = [Border("zeros", n, 0.0, x.dtype) for n in spatial]
-    apart = k.reshape(x, (batch, *spatial, *columns[-2:]))
+    unflattened = k.reshape(x, (batch, *spatial, *columns[-2:]))
     behind = [k.iota(columns, rank + 2), k.iota(columns, rank + 3)]
-    value = sample(apart, [k.iota(columns, 0)], places, borders, "linear", behind)
+    value = sample(unflattened, [k.iota(columns, 0)], places, borders, "linear", behind)
     if mask is not None:
         value = value * beside_channels(k.reshape(mask, shape))
     return k.reshape(value, (*pixels, area * x.shape[-1]))

@@ -28,7 +28,7 @@ _OTHERS, _LONGEST = 1024, 64  # words that are no keys, of so many characters at
 class _Words(dict[str, Any]):
     """By word its entry, for others a default; what is no `str` stands for the word that it is written as.
 
-    Some of the other words are kept too, since to be asked for one that is there takes a fraction of the time.
+    Some of the other words are stored too, since to find one that is there takes a fraction of the time.
     """
 
     def __init__(self, entries: Iterable[tuple[str, Any]], default: Any) -> None:

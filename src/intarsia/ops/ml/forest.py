@@ -348,7 +348,7 @@ class TreeSplits(ParameterGroup):
 
 
 def forest_of_splits(given: TreeSplits, targets: int) -> Forest:
-    """From TreeEnsemble's attributes: inner nodes and leaves are numbered apart; here leaves follow the inner nodes."""
+    """From TreeEnsemble's attributes: inner nodes and leaves are numbered separately; here leaves follow the inner nodes."""
     given.check_lengths()
     splits, inner, leaves = given.nodes_splits, len(given.nodes_featureids), len(given.leaf_targetids)
     numbers = np.asarray(given.nodes_modes, np.int64)

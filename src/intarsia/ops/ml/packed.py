@@ -291,7 +291,7 @@ class _Layout:
     # --- votes ---
 
     def _votes(self) -> tuple[str, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """How votes are kept, weights, first, targets, what leaves (by node) have in `low`, and the trees' targets."""
+        """How votes are stored, weights, first, targets, what leaves (by node) have in `low`, and the trees' targets."""
         forest = self.forest
         counts = forest.count[self.leaves]
         none, empty = np.zeros(len(forest.roots), np.int64), np.zeros(0, np.int64)
@@ -301,19 +301,19 @@ class _Layout:
         narrow = _exact_float32(weights)
         tree_targets = self._tree_targets(counts, targets)
         if tree_targets is not None and (narrow is not None or self.dtype.itemsize == 8):
-            kept = weights if self.dtype.itemsize == 8 else narrow
-            assert kept is not None
-            shown[self.leaves] = kept.view(shown.dtype)
+            stored = weights if self.dtype.itemsize == 8 else narrow
+            assert stored is not None
+            shown[self.leaves] = stored.view(shown.dtype)
             return "node", np.zeros(0, np.float32), empty, empty, shown, tree_targets
         shown[self.leaves] = np.arange(len(self.leaves))
-        kept = weights if narrow is None else narrow
+        stored = weights if narrow is None else narrow
         cell = np.repeat(np.arange(len(self.leaves)), counts) * forest.targets + targets
         cells = len(self.leaves) * forest.targets
         if cells <= _DENSE_WASTE * len(votes) + 64 and np.bincount(cell, minlength=1).max() <= 1:
-            dense = np.full(cells, {"MIN": np.inf, "MAX": -np.inf}.get(self.aggregate, 0.0), kept.dtype)
-            dense[cell] = kept
+            dense = np.full(cells, {"MIN": np.inf, "MAX": -np.inf}.get(self.aggregate, 0.0), stored.dtype)
+            dense[cell] = stored
             return "dense", dense, empty, empty, shown, none
-        return "sparse", kept, np.concatenate([[0], np.cumsum(counts)]), targets, shown, none
+        return "sparse", stored, np.concatenate([[0], np.cumsum(counts)]), targets, shown, none
 
     def _tree_targets(self, counts: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
         """The target that all leaves of a tree vote for, each once; None where that is not so."""

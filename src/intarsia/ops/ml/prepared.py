@@ -15,26 +15,26 @@ LIMIT = 16  # tables that a builder keeps; each holds on to the attributes it wa
 
 
 def prepared(build: Callable[..., T]) -> Callable[..., T]:
-    """`build`, whose results are kept by the identity of its arguments: a node's attributes are the same objects each run.
+    """`build`, whose results are memoized by the identity of its arguments: a node's attributes are the same objects each run.
 
     The arguments are held as long as their result is, so an identity is never taken over by another object.
     """
-    kept: OrderedDict[tuple[int, ...], tuple[tuple[Any, ...], T]] = OrderedDict()
+    memo: OrderedDict[tuple[int, ...], tuple[tuple[Any, ...], T]] = OrderedDict()
     lock = fork_safety.lock()
 
     @functools.wraps(build)
     def look_up(*attributes: Any) -> T:
         key = tuple(map(id, attributes))
         with lock:
-            found = kept.get(key)
+            found = memo.get(key)
             if found is not None:
-                kept.move_to_end(key)
+                memo.move_to_end(key)
                 return found[1]
         made = build(*attributes)
         with lock:
-            kept[key] = (attributes, made)
-            while len(kept) > LIMIT:
-                kept.popitem(last=False)
+            memo[key] = (attributes, made)
+            while len(memo) > LIMIT:
+                memo.popitem(last=False)
         return made
 
     return look_up

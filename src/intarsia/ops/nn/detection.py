@@ -71,16 +71,16 @@ def _suppress(
     order = np.argsort(-score, kind="stable")
     if least is not None:
         order = order[score[order] > least]
-    kept: list[int] = []
-    while len(order) and len(kept) < limit:
+    chosen: list[int] = []
+    while len(order) and len(chosen) < limit:
         best, order = int(order[0]), order[1:]
-        kept.append(best)
+        chosen.append(best)
         sides = np.minimum(corners[order, 2:], corners[best, 2:]) - np.maximum(corners[order, :2], corners[best, :2])
         shared = np.maximum(sides, 0).prod(axis=1)
         union = area[order] + area[best] - shared
         ratio = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
         order = order[ratio <= overlap]
-    return kept
+    return chosen
 
 
 def _bins_type(

@@ -212,7 +212,7 @@ def max_roi_pool(X: np.ndarray, rois: np.ndarray, *, pooled_shape: Ints, spatial
 
 
 def within(x: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Floats kept within bounds (NaN: the lower) and cut to integers."""
+    """Floats clamped to bounds (NaN: the lower) and cut to integers."""
     return np.asarray(np.clip(np.where(np.isnan(x), low, x), low, high), np.int64)
 
 

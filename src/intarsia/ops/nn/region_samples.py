@@ -32,7 +32,7 @@ def taps(at: Tensor, length: Tensor) -> Taps:
     """Lower and upper element beside a place, and their weights; 0 where it lies outside of -1 to `length`, an integer."""
     end, last = k.cast(length, at.dtype), length - 1
     inside = (at >= -1.0) & (at <= end)
-    kept = k.select(inside, k.maximum(at, 0.0), 0.0)
-    low = k.minimum(k.cast(kept, length.dtype), last)
-    upper = k.select(low < last, kept - k.cast(low, at.dtype), 0.0)
+    clamped = k.select(inside, k.maximum(at, 0.0), 0.0)
+    low = k.minimum(k.cast(clamped, length.dtype), last)
+    upper = k.select(low < last, clamped - k.cast(low, at.dtype), 0.0)
     return low, k.minimum(low + 1, last), k.select(inside, 1.0 - upper, 0.0), k.select(inside, upper, 0.0)

@@ -335,8 +335,8 @@ def _cropped(a: Axis, i: k.Tensor) -> Places:
     start, end = int(a.start * bottom), int(a.end * bottom)
     last = a.length - 1
     spread = (i * (end - start) + k.size((a.out - 1) * start)) * k.size(last)
-    single, apart = i + k.size(last * (start + end)), k.maximum(k.size(a.out - 1), 1)
-    return Places(_if_single(a.out, single, spread), _if_single(a.out, k.scalar(2 * bottom, DType.INT64), apart * bottom))
+    single, intervals = i + k.size(last * (start + end)), k.maximum(k.size(a.out - 1), 1)
+    return Places(_if_single(a.out, single, spread), _if_single(a.out, k.scalar(2 * bottom, DType.INT64), intervals * bottom))
 
 
 def _if_single(out: Dim, single: k.Tensor, several: k.Tensor) -> k.Tensor:
@@ -366,9 +366,9 @@ def _repeats(a: Axis, sampling: Sampling) -> int:
 
 
 def _repeated(x: k.Tensor, axis: int, times: int) -> k.Tensor:
-    apart = k.expand_dims(x, [axis + 1])
-    shape = [times if i == axis + 1 else d for i, d in enumerate(apart.shape)]
-    return k.reshape(k.broadcast(apart, shape), [d * times if i == axis else d for i, d in enumerate(x.shape)])
+    expanded = k.expand_dims(x, [axis + 1])
+    shape = [times if i == axis + 1 else d for i, d in enumerate(expanded.shape)]
+    return k.reshape(k.broadcast(expanded, shape), [d * times if i == axis else d for i, d in enumerate(x.shape)])
 
 
 def _nearest(a: Axis, sampling: Sampling) -> k.Tensor:

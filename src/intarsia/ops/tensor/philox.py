@@ -162,10 +162,10 @@ def happens(unit: Tensor, probability: Tensor) -> Tensor:
 
 
 def dropped(unit: Tensor, data: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor]:
-    """`data` with 0 in the place of a share of its elements (`ratio`, float32), others larger by as much; and which stay."""
-    wide, kept = _wide(data.dtype), ratio <= unit
+    """`data` with 0 instead of a share of its elements (`ratio`, float32), others larger by as much; and which stay."""
+    wide, stays = _wide(data.dtype), ratio <= unit
     scale = 1.0 / (1.0 - k.cast(ratio, wide))
-    return k.cast(k.select(kept, k.cast(data, wide) * scale, 0.0), data.dtype), kept
+    return k.cast(k.select(stays, k.cast(data, wide) * scale, 0.0), data.dtype), stays
 
 
 def _wide(dtype: DType) -> DType:

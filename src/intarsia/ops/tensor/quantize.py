@@ -32,10 +32,10 @@ def quantize_linear(
 ) -> k.Tensor:  # fmt: skip
     output_dtype, precision = rounding.output_dtype, rounding.precision
     target = y_zero_point.dtype if y_zero_point is not None else element_type(output_dtype) if output_dtype else DType.UINT8
-    asked = element_type(precision) if precision else y_scale.dtype
-    # Quotients of 16-bit floats are rounded to whole numbers alone, as onnxruntime has them, unless `precision` asks for more.
-    kind = DType.DOUBLE if asked is DType.DOUBLE else DType.FLOAT
-    narrow = asked if precision and asked in (DType.FLOAT16, DType.BFLOAT16) else kind
+    requested = element_type(precision) if precision else y_scale.dtype
+    # Quotients of 16-bit floats are rounded to whole numbers alone, as onnxruntime has them, unless `precision` requests more.
+    kind = DType.DOUBLE if requested is DType.DOUBLE else DType.FLOAT
+    narrow = requested if precision and requested in (DType.FLOAT16, DType.BFLOAT16) else kind
 
     def rounded_to(t: k.Tensor) -> k.Tensor:
         return k.cast(k.cast(t, narrow), kind)

@@ -360,8 +360,8 @@ def _triangle(x: Tensor, offset: Dim, upper: bool) -> Tensor:
     row, column = k.iota(x.shape[-2:], 0), k.iota(x.shape[-2:], 1)
     if offset != 0:
         column, row = column - row, k.size(offset)  # which no offset makes wrap around
-    kept = column >= row if upper else column <= row
-    return k.select(kept, x, 0)
+    inside = column >= row if upper else column <= row
+    return k.select(inside, x, 0)
 
 
 def _count(start: Any, limit: Any, delta: Any) -> Dim:

@@ -175,16 +175,16 @@ def center_crop_pad(input_data: Tensor, shape: np.ndarray, *, axes: Sequence[int
     if len(target) != len(at):
         raise k.DefinitionError(f"shape must have one element per axis of {at}, got {len(target)}")
     starts: list[Dim] = [0] * x.rank
-    kept = list(x.shape)
+    lengths = list(x.shape)
     low: list[Dim] = [0] * x.rank
     high: list[Dim] = [0] * x.rank
     for axis, want in zip(at, target, strict=True):
         have = x.shape[axis]
         surplus, lack = dim_max(have - want, 0), dim_max(want - have, 0)
-        starts[axis], kept[axis] = floordiv(surplus, 2), have - surplus
+        starts[axis], lengths[axis] = floordiv(surplus, 2), have - surplus
         low[axis] = floordiv(lack, 2)
         high[axis] = lack - low[axis]
-    out = k.pad(k.strided_slice(x, starts, [1] * x.rank, kept), low, high, 0)
+    out = k.pad(k.strided_slice(x, starts, [1] * x.rank, lengths), low, high, 0)
     final = list(x.shape)
     for axis, want in zip(at, target, strict=True):
         final[axis] = want

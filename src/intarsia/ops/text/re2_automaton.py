@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from intarsia.ops.text.re2_syntax import Choice, Edge, Leaf, Node, PatternError, Repeat, Series
 
 _MOST_STATES = 20_000  # of the NFA: what is found for the first time costs as much
-_MOST_LOOKED_UP = 100_000  # transitions that are kept
+_MOST_LOOKED_UP = 100_000  # transitions that are memoized
 _OTHER, _WORD, _NEWLINE, _NOTHING = range(4)  # kinds of characters as edges see them; nothing: before and behind the text
 _WORD_CHARACTERS = frozenset("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz")
 

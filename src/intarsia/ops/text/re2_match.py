@@ -142,7 +142,7 @@ class _Places:
         self.following.append([])
         return _Ends([len(self.sets) - 1], [len(self.sets) - 1], False)
 
-    def _apart(self, these: Iterable[int], those: Sequence[int]) -> None:
+    def _require_disjoint(self, these: Iterable[int], those: Sequence[int]) -> None:
         for a in these:
             for b in those:
                 if a == b or not _are_disjoint(self.sets[a], self.sets[b]):
@@ -150,22 +150,22 @@ class _Places:
 
     def _follow(self, before: Iterable[int], first: Sequence[int]) -> None:
         for place in before:
-            self._apart(self.following[place], first)
+            self._require_disjoint(self.following[place], first)
             self.following[place] += first
 
     def _joined(self, a: _Ends, b: _Ends) -> _Ends:
         self._follow(a.last, b.first)
         if a.empty:
-            self._apart(a.first, b.first)
+            self._require_disjoint(a.first, b.first)
         first = a.first + b.first if a.empty else a.first
         return _Ends(first, a.last + b.last if b.empty else b.last, a.empty and b.empty)
 
     def _choice(self, items: Sequence[_Ends]) -> _Ends:
-        if any(item.empty for item in items[:-1]):  # of two only the last is taken after the others, as the longest match asks
+        if any(item.empty for item in items[:-1]):  # of two only the last is taken after the others, for the longest match
             raise _AmbiguousError
         for i, item in enumerate(items):
             for other in items[:i]:
-                self._apart(item.first, other.first)
+                self._require_disjoint(item.first, other.first)
         return _Ends([p for item in items for p in item.first], [p for item in items for p in item.last], items[-1].empty)
 
     def _repeated(self, node: Repeat, depth: int) -> _Ends:

@@ -74,7 +74,7 @@ class PatternError(ValueError):
 
 
 def parse(pattern: str) -> Node:
-    """The tree of a pattern. Groups are not kept: nobody asks what was in them.
+    """The tree of a pattern. Groups are not recorded: nobody asks what was in them.
 
     Raises:
         PatternError: it is not of RE2's syntax, or names a script (`\\p{Greek}`) or bytes (`\\C`), which are not supported.
@@ -119,7 +119,7 @@ class _Parser:
         self.flags = frozenset[str]()
         self.open = [_Group(self.flags)]
         self.repeats: dict[int, int] = {}  # id of a node -> the product of the repetitions in it
-        self.kept: list[Node] = []  # whose ids these are
+        self.nodes: list[Node] = []  # whose ids these are
 
     def tree(self) -> Node:
         repeatable = repeated = False
@@ -147,7 +147,7 @@ class _Parser:
 
     def _note(self, node: Node, product: int) -> None:
         self.repeats[id(node)] = product
-        self.kept.append(node)
+        self.nodes.append(node)
 
     def _next(self) -> bool:
         """Read what comes next; whether it may be repeated."""

@@ -163,12 +163,12 @@ class _Reverse:
         return [names.get(x, x) for x in self.xs]
 
     def _drop_unneeded_copies(self, y: str) -> None:
-        needed, kept = {y}, []
+        needed, nodes = {y}, []
         for node in reversed(self.made):
             if needed & set(node.outputs):
                 needed |= node.used_names()
-                kept.append(node)
-        self.made = kept[::-1]
+                nodes.append(node)
+        self.made = nodes[::-1]
 
     def _active(self, path: Iterable[Node], xs: Sequence[str]) -> set[str]:
         return {*xs, *(o for n in path for o in n.outputs if o and self._is_floating(o) and o not in xs)}

@@ -181,11 +181,11 @@ class _Inliner:
         self.taken.add(name)
         return name
 
-    def _apart(self, graph: Graph, prefix: str) -> Graph:
+    def _prefixed(self, graph: Graph, prefix: str) -> Graph:
         """A copy of a function's subgraph whose own names are no one else's: names in a function are its own."""
         out = graph.clone()
         for node in out.nodes:
-            node.replace_subgraphs(lambda inner: self._apart(inner, prefix))
+            node.replace_subgraphs(lambda inner: self._prefixed(inner, prefix))
         return out.own_renamed({name: self._fresh(prefix + name) for name in sorted(out.defined_names())})
 
     def _instantiate(
@@ -194,7 +194,7 @@ class _Inliner:
     ) -> None:  # fmt: skip
         made = node.copy(name="", origin=call.origin or ((call.name,) if call.name else ()))
         made.attributes = _resolved(node.attributes, attributes)
-        made.replace_subgraphs(lambda inner: self._apart(inner, prefix))
+        made.replace_subgraphs(lambda inner: self._prefixed(inner, prefix))
         Graph(nodes=[made]).replace_uses({a: b for a, b in names.items() if a != b})  # all at once: names are both old and new
         made.outputs = [names[n] if n else "" for n in node.outputs]
         made.name = f"{call.name or call.op_type}/{node.name or made.outputs[0]}"

@@ -222,7 +222,7 @@ def expand_nodes(graph: Graph, chosen: Sequence[Node], opset: int) -> tuple[Grap
     """A graph with these of its nodes, which are `expandable`, written out in operators of an opset.
 
     Returns:
-        The graph, whose new nodes have no version yet, and the new nodes in the place of each of `chosen`.
+        The graph, whose new nodes have no version yet, and the new nodes instead of each of `chosen`.
     """
     out = graph.clone()
     wanted = {id(n) for n in chosen}

@@ -29,9 +29,9 @@ LAZY_NBYTES = 1 << 16  # larger results are computed when they are first read
 RANDOM = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout")
 )
-_SHORT = 1 << 14  # numbers of a vector that is kept in the wider type
+_SHORT = 1 << 14  # numbers of a vector that stays in the wider type
 _PRODUCTS = frozenset("Conv ConvTranspose Gemm MatMul".split())  # which take their bias, too, as integers
-_KEPT = frozenset(("DequantizeLinear", "Constant", "If", "Loop", "Scan", "SequenceMap"))
+_NOT_FOLDED = frozenset(("DequantizeLinear", "Constant", "If", "Loop", "Scan", "SequenceMap"))
 # Operators that cannot fail on operands whose shapes were inferred, so that their evaluation can wait.
 _LAZY = frozenset(
     "Transpose Cast Slice Concat Reshape Squeeze Unsqueeze Flatten Identity Mul Add Sub Div Neg Split DequantizeLinear Expand "
@@ -53,9 +53,9 @@ def _dequantizes_little(rewriter: Rewriter, node: Node) -> bool:
     return not found.shape or not any(r.op_type in _PRODUCTS for r in rewriter.readers.get(node.outputs[0], {}).values())
 
 
-def _fold(m: Match, kept: frozenset[str] = _KEPT) -> Patch | None:
+def _fold(m: Match, excluded: frozenset[str] = _NOT_FOLDED) -> Patch | None:
     rewriter, node = m.rewriter, m.root
-    if node.op_type in kept and not _dequantizes_little(rewriter, node):
+    if node.op_type in excluded and not _dequantizes_little(rewriter, node):
         return None
     if _random(rewriter, node) or rewriter.record(node) is None:
         return None
@@ -258,6 +258,6 @@ OPTIONAL_RULES = RuleSet(
     GraphOptimizationLevel.ORT_ENABLE_BASIC,
     (
         # dequantize(c) = c': takes the memory of the wider type, so only on request
-        Rule("fold_dequantize", Op(("DequantizeLinear",)), partial(_fold, kept=frozenset()), shared=True),
+        Rule("fold_dequantize", Op(("DequantizeLinear",)), partial(_fold, excluded=frozenset()), shared=True),
     ),
 )

@@ -141,8 +141,8 @@ def _counts(read: _Body, name: str, kind: TensorType, at: int) -> str | None:
         return None
     if len(before) != at + 1 or len(after) != len(shape) - at - 1:
         return None
-    kept: Sequence[Any] = (*shape[:at], 1, *shape[at + 1 :])
-    if any(w not in (1, -1) and w != d for w, d in zip((*before, *after), kept, strict=True)):
+    expected: Sequence[Any] = (*shape[:at], 1, *shape[at + 1 :])
+    if any(w not in (1, -1) and w != d for w, d in zip((*before, *after), expected, strict=True)):
         return None
     return piece[0]
 

@@ -51,8 +51,8 @@ def _collect(m: Match) -> Patch | None:
 
 def _fixed(kind: TensorType, rewriter: Rewriter, loop: Node, body: Graph) -> bool:
     """Whether a value of the body has the same sizes in every iteration: they follow from those of what is there before."""
-    asked = {s for d in kind.shape or () for s in symbols_of(d)}
-    if not asked:
+    needed = {s for d in kind.shape or () for s in symbols_of(d)}
+    if not needed:
         return True
     known: set[str] = set()
     for name in (*loop.inputs[2:], *body.captured_names()):
@@ -61,7 +61,7 @@ def _fixed(kind: TensorType, rewriter: Rewriter, loop: Node, body: Graph) -> boo
         dims = [*((before.shape or ()) if isinstance(before, TensorType) else ())]
         dims += [] if elements is None else [e for e in elements.reshape(-1) if isinstance(e, Expr)]
         known.update(s for d in dims for s in symbols_of(d))
-    return asked <= known
+    return needed <= known
 
 
 def _appending(body: Graph, carried: int) -> Iterator[tuple[int, Node]]:
@@ -103,10 +103,10 @@ def _patch(m: Match, found: _Collected) -> Patch | None:
     patch = m.patch()
     stacked = rewriter.fresh(f"{patch.stem}.rows", patch.types)
     patch.types[stacked] = TensorType(DType.UNDEFINED)
-    kept = [n for i, n in enumerate(loop.inputs) if i != 2 + found.position]
+    inputs = [n for i, n in enumerate(loop.inputs) if i != 2 + found.position]
     outputs = [*(n for i, n in enumerate(loop.outputs) if i != found.position), stacked]
     attributes = {**loop.attributes, "body": _shorter(loop.attributes["body"], found)}
-    patch.node(Node("Loop", kept, outputs, attributes, "", loop.name, loop.version, origin=patch.origin))
+    patch.node(Node("Loop", inputs, outputs, attributes, "", loop.name, loop.version, origin=patch.origin))
     if not end:
         return patch
     if found.node.op_type == "SequenceInsert":

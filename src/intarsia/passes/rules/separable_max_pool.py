@@ -23,8 +23,8 @@ def _one_axis_after_the_other(m: Match) -> Patch | None:
     wrong = min([*kernel, *strides, *dilations], default=1) < 1
     if wrong or sum(size > 1 for size in kernel) < 2:  # those that this rule makes have one
         return None
-    apart = sum(size * math.prod(strides[n + 1 :]) for n, size in enumerate(kernel))
-    if math.prod(kernel) < _WORTH * apart:
+    separable = sum(size * math.prod(strides[n + 1 :]) for n, size in enumerate(kernel))
+    if math.prod(kernel) < _WORTH * separable:
         return None
     patch, value = m.patch(), node.inputs[0]
     for n in range(rank):

@@ -85,7 +85,7 @@ def _reshape(m: Match, x: str, target: list[int]) -> Patch:
 def _constant_expand(m: Match) -> Patch | None:
     rewriter, node = m.rewriter, m.root
     shape = rewriter.shape(node.outputs[0])
-    if shape is None or not is_static(shape) or rewriter.constant(node.inputs[1]) is not None or rewriter.asks_of_sizes(node):
+    if shape is None or not is_static(shape) or rewriter.constant(node.inputs[1]) is not None or rewriter.limits_sizes(node):
         return None
     patch = m.patch()
     target = patch.constant(np.array(shape, np.int64), "shape")
@@ -93,7 +93,7 @@ def _constant_expand(m: Match) -> Patch | None:
 
 
 def _keep_shape(m: Match) -> bool:
-    return keeps_shape(m) and not any(m.rewriter.asks_of_sizes(node) for node in m.nodes)
+    return keeps_shape(m) and not any(m.rewriter.limits_sizes(node) for node in m.nodes)
 
 
 def _merge_views(m: Match) -> Patch | None:
@@ -244,7 +244,7 @@ def _hoist_expand(m: Match) -> Patch | None:
 
 
 def _keeps_first_shape(m: Match) -> bool:
-    if not m.root.inputs or m.rewriter.asks_of_sizes(m.root):
+    if not m.root.inputs or m.rewriter.limits_sizes(m.root):
         return False
     return same_shape(m.rewriter.shape(m.root.inputs[0]), m.rewriter.shape(m.root.outputs[0]))
 
