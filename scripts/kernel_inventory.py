@@ -51,7 +51,7 @@ from intarsia.plan.step import Code, Jump, Ref, Step
 from intarsia.providers.cpu import CPUExecutionProvider
 from intarsia.providers.cpu.executable import Executable, HostStep, LoopStep
 from intarsia.providers.cpu.lowering.lower import lower_graph
-from intarsia.providers.cpu.lowering.symbolic_batch import with_open_batch
+from intarsia.providers.cpu.lowering.symbolic_batch import with_symbolic_batch
 from intarsia.runtime.spmd_text import executor_text
 
 ROOT = Path(__file__).parents[1]
@@ -179,7 +179,7 @@ class Prepared:
     def _lowered(self, graph: Graph, machine: Machine) -> Executable:
         """As `CpuProgram.compile` does it."""
         number_symbols_from(1_000_000)  # apart from those that the graph has, and the same whatever was lowered before
-        graph = with_open_batch(graph, registry()) or graph
+        graph = with_symbolic_batch(graph, registry()) or graph
         executable = lower_graph(graph, registry(), machine.target, machine.config).executable
         for segment in executable.segments():
             segment.find_sized()

@@ -54,7 +54,7 @@ def filter_matrix(outputs: int) -> np.ndarray:
 
 
 def of_input(tile: Sequence[Sequence[V]], outputs: int, a: Arithmetic[V]) -> Iterator[V]:
-    """Bt d B, row by row, of (m + 2) rows of as many values: a row is computed when it is asked for."""
+    """Bt d B, row by row, of (m + 2) rows of as many values: a row is computed when it is requested."""
     return both_ways(tile, lambda line: _bt(line, outputs, a))
 
 

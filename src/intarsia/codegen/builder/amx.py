@@ -159,7 +159,7 @@ def _write_store(body: Body) -> None:
 
 
 def _write_pairs(body: Body) -> None:
-    """TDPBF16PS: products of even and of odd elements are summed apart, each from 0, added at the end, and then to c.
+    """TDPBF16PS: products of even and of odd elements are summed separately, each from 0, added at the end, and then to c.
 
     Every step rounds to the nearest even; numbers below the smallest normal one are zeros, before and after it.
     """

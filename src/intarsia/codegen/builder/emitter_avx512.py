@@ -90,7 +90,7 @@ class WideEmitter(Emitter):
         return super()._element(t, value, leaves)
 
     def _factor(self, x: ir_builder.Value) -> ir_builder.Value:
-        """VCVTNEPS2BF16, in the place of nine instructions: what is below the smallest normal number becomes zero, as VDPBF16PS
+        """VCVTNEPS2BF16, instead of nine instructions: what is below the smallest normal number becomes zero, as VDPBF16PS
         takes it."""
         b, halves = self.builder, ir_builder.VectorType(ir_builder.BFloatType(), self.lanes)
         stored = b.bitcast(

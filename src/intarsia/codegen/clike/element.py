@@ -45,7 +45,7 @@ def unsupported(op: str, dtype: DType, dialect: Dialect) -> str:
 
 _DOUBLE = frozenset(
     "add sub mul div neg abs sign floor ceil round sqrt min max eq ne lt le isnan isinf select cast bitcast mod fmod".split()
-)  # what needs arithmetic and square roots; the functions of `double` take numbers apart, as integers of 64 bits
+)  # what needs arithmetic and square roots; the functions of `double` decompose numbers, as integers of 64 bits
 
 
 class Elements:
@@ -306,9 +306,9 @@ class Elements:
 
     def tanh(self, x: str, kind: Kind, block: Block) -> str:
         """(e^2x - 1) / (e^2x + 1), by its series where that loses digits; +-1 beyond 10."""
-        kept = self.one_of(block, f"({x} > {self.literal(10, kind)})", self.literal(10, kind), x, kind)
-        kept = self.one_of(block, f"({kept} < {self.literal(-10, kind)})", self.literal(-10, kind), kept, kind)
-        power = self.let(block, f"exp({kept} + {kept})", kind)
+        clamped = self.one_of(block, f"({x} > {self.literal(10, kind)})", self.literal(10, kind), x, kind)
+        clamped = self.one_of(block, f"({clamped} < {self.literal(-10, kind)})", self.literal(-10, kind), clamped, kind)
+        power = self.let(block, f"exp({clamped} + {clamped})", kind)
         one = self.literal(1, kind)
         quotient = self.let(block, f"(({power} - {one}) / ({power} + {one}))", kind)
         square = self.let(block, f"({x} * {x})", kind)
@@ -318,10 +318,10 @@ class Elements:
 
     def erf(self, x: str, kind: Kind, block: Block) -> str:
         """x P(x^2) / Q(x^2), +-1 beyond 4.2, and nowhere more than that."""
-        kept = self._between(x, 4.2, kind, block)
-        square = self.let(block, f"({kept} * {kept})", kind)
+        clamped = self._between(x, 4.2, kind, block)
+        square = self.let(block, f"({clamped} * {clamped})", kind)
         above, below = (self.polynomial(square, table, kind, block) for table in ERF)
-        return self._between(self.let(block, f"({kept} * {above} / {below})", kind), 1.0, kind, block)
+        return self._between(self.let(block, f"({clamped} * {above} / {below})", kind), 1.0, kind, block)
 
     def _between(self, x: str, limit: float, kind: Kind, block: Block) -> str:
         """x from -limit to limit; NaN stays."""

@@ -311,7 +311,7 @@ def _neighbours(name: str) -> list[Index]:
 
 
 def _score(v: Values, product: Tensor, factors: Sequence[Operand], loop: Block) -> str:
-    """The product's element for this row and key: the row is kept in registers where it is read by vectors."""
+    """The product's element for this row and key: the row is held in registers where it is read by vectors."""
     d, e = v.dialect, v.elements
     depth = _extent(product.args[0].shape[-1])
     left, right = factors

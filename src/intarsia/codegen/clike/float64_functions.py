@@ -59,10 +59,10 @@ def exponential(e: Elements, x: str, block: Block) -> str:
     """exp(x) = 2^n exp(r), |r| <= ln 2 / 2: Taylor's series, whose next term is below 2^-57."""
     d = e.dialect
     low, high = _number(e, -746.0), _number(e, 710.0)
-    kept = _if(e, block, f"({x} > {low})", x, low)  # NaN too
-    kept = _if(e, block, f"({kept} < {high})", kept, high)
-    count = _let(e, block, f"floor({kept} * {_number(e, 1 / math.log(2))} + {_number(e, 0.5)})")
-    rest = kept
+    clamped = _if(e, block, f"({x} > {low})", x, low)  # NaN too
+    clamped = _if(e, block, f"({clamped} < {high})", clamped, high)
+    count = _let(e, block, f"floor({clamped} * {_number(e, 1 / math.log(2))} + {_number(e, 0.5)})")
+    rest = clamped
     for multiple in _LN2:
         rest = _let(e, block, f"({rest} - {count} * {_number(e, multiple)})")
     out = e.polynomial(rest, [1 / math.factorial(i) for i in range(14)], _KIND, block)
@@ -109,10 +109,10 @@ def _less_one(e: Elements, x: str, block: Block) -> str:
 
 def tangent_hyperbolic(e: Elements, x: str, block: Block) -> str:
     """(e^2x - 1) / (e^2x + 1), whose e^2x - 1 keeps its digits; +-1 beyond 20."""
-    kept = x
+    clamped = x
     for sign, limit in ((">", 20.0), ("<", -20.0)):
-        kept = _if(e, block, f"({kept} {sign} {_number(e, limit)})", _number(e, limit), kept)
-    above = _less_one(e, _let(e, block, f"({kept} + {kept})"), block)
+        clamped = _if(e, block, f"({clamped} {sign} {_number(e, limit)})", _number(e, limit), clamped)
+    above = _less_one(e, _let(e, block, f"({clamped} + {clamped})"), block)
     return _same_nan(e, x, _let(e, block, f"({above} / ({above} + {_number(e, 2.0)}))"), block)
 
 
@@ -194,8 +194,8 @@ def arctangent(e: Elements, x: str, block: Block) -> str:
 def _root(e: Elements, square: str, block: Block) -> str:
     """The square root, NaN of what has none."""
     zero = _number(e, 0.0)
-    kept = _if(e, block, f"({square} >= {zero})", square, zero)
-    return _if(e, block, f"({square} >= {zero})", f"sqrt({kept})", _number(e, math.nan))
+    clamped = _if(e, block, f"({square} >= {zero})", square, zero)
+    return _if(e, block, f"({square} >= {zero})", f"sqrt({clamped})", _number(e, math.nan))
 
 
 def arcsine(e: Elements, x: str, block: Block) -> str:
@@ -214,11 +214,11 @@ def arccosine(e: Elements, x: str, block: Block) -> str:
 
 def error_function(e: Elements, x: str, block: Block) -> str:
     """2 / sqrt(pi) e^-x^2 (x + 2 x^3 / 3 + 4 x^5 / 15 + ...), whose terms all have one sign; +-1 beyond 6."""
-    kept = x
+    clamped = x
     for sign, limit in ((">", 6.0), ("<", -6.0)):
-        kept = _if(e, block, f"({kept} {sign} {_number(e, limit)})", _number(e, limit), kept)
-    square = _let(e, block, f"({kept} * {kept})")
-    term, total = (e.variable(block, kept, _KIND) for _ in range(2))
+        clamped = _if(e, block, f"({clamped} {sign} {_number(e, limit)})", _number(e, limit), clamped)
+    square = _let(e, block, f"({clamped} * {clamped})")
+    term, total = (e.variable(block, clamped, _KIND) for _ in range(2))
     name, inner = e.fresh("t"), Block(block)
     factor = e.dialect.convert(f"(2 * {name} + 1)", Kind.I32, _KIND)
     inner.write(f"{term} = {term} * (({square} + {square}) / {factor});", f"{total} = {total} + {term};")

@@ -85,7 +85,7 @@ def centred(t: Tensor) -> Centred | None:
     return None if found.zero is not None and found.is_padded and _one(found.zero) is None else found
 
 
-def kept_as_bytes(cut: Cut, t: Tensor) -> Tensor | None:
+def stored_as_bytes(cut: Cut, t: Tensor) -> Tensor | None:
     """A dequantised tensor whose bytes are in memory, so that each who reads it may dequantise, or multiply the bytes; None
     where it is something else."""
     found = centred(t)
@@ -163,7 +163,7 @@ def _number(d: object) -> int:
 
 
 def rewritten(cut: Cut, roots: Sequence[Tensor]) -> list[Tensor]:
-    """The roots with products of bytes in the place of those of centred numbers."""
+    """The roots with products of bytes instead of those of centred numbers."""
     made = {id(t): own for t in walk(roots) if t.prim == "dot" and (own := _of_bytes(cut, t)) is not None}
     return replaced(roots, made) if made else list(roots)
 

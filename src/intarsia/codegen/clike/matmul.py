@@ -121,7 +121,7 @@ def _product_kernel(
 
 
 def _places(root: Tensor, product_: Tensor, column: Index) -> tuple[list[Index], frozenset[int]]:
-    """`sum_indices` with another index in the place of gn."""
+    """`sum_indices` with another index instead of gn."""
     found = sum_indices(root, product_, column)
     assert found is not None
     return found
@@ -418,7 +418,7 @@ def _step(index: Index, name: str) -> int:
 
 
 def _placed(index: Index, places: dict[str, Index]) -> Index:
-    """An index with other ones in the place of its variables; products of sums are sums of products, which loops can share."""
+    """An index with other ones instead of its variables; products of sums are sums of products, which loops can share."""
     if index[0] == "v":
         return places.get(index[1], index)
     if index[0] == "+":

@@ -16,7 +16,7 @@ from intarsia.codegen.clike.dialects.dialect import Dialect
 from intarsia.codegen.clike.schedules import THREADS, Kernel, _extent, _finished
 from intarsia.codegen.clike.storage_types import KINDS, Kind, stored_bits
 from intarsia.codegen.clike.sum_places import sum_indices
-from intarsia.codegen.clike.vec4 import LANES, Fours, apart, is_multiple
+from intarsia.codegen.clike.vec4 import LANES, Fours, is_multiple, split_number
 from intarsia.codegen.clike.writer import Block
 from intarsia.codegen.loops.index_expr import ELEMENTWISE, Index, add, follow, linear, operand_indices, regroup, scale
 from intarsia.graph.dims import product
@@ -119,7 +119,7 @@ def _along(dialect: Dialect, t: Tensor, side: int, name: str, size: int, axes: S
             if len(places) != 1:
                 return None
             many = 32 // stored_bits(places[0][0])
-            offsets.append(apart(v.plain(places[0][1])))
+            offsets.append(split_number(v.plain(places[0][1])))
         rest, first = offsets[0]
         if is_multiple(rest, many) and all(r == rest and n // many == first // many for r, n in offsets):
             return Neighbours(name, width)

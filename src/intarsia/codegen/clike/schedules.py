@@ -43,8 +43,8 @@ class Kernel:
         threads: of one group.
         windows: how many bindings each operand and output has; all but the last have `window_nbytes`.
         updates: the output's former content is read: the kernel works in place.
-        call: a vendor's library computes it (`library`): there is no kernel to compile, and `source` is what is asked for.
-        shared_nbytes: memory that a group shares and that its launch asks for, besides what the text declares.
+        call: a vendor's library computes it (`library`): there is no kernel to compile, and `source` is what is requested.
+        shared_nbytes: memory that a group shares and that its launch requests, besides what the text declares.
     """
 
     source: str
@@ -168,8 +168,8 @@ def reductions(root: Tensor) -> list[tuple[Tensor, frozenset[str], bool]]:
             names = frozenset[str]().union(*(v.names(i) for i in at))
             found.append((t, frozenset(n for n in names if n[0] == "v"), any(n[0] == "r" for n in names)))
             if t.prim == "reduce":
-                kept = iter(at)
-                visit(t.args[0], [("v", f"r{i}") if i in t.attrs[1] else next(kept) for i in range(t.args[0].rank)])
+                remaining = iter(at)
+                visit(t.args[0], [("v", f"r{i}") if i in t.attrs[1] else next(remaining) for i in range(t.args[0].rank)])
             return
         for operand, where in operand_indices(t, at):
             visit(operand, where)
@@ -247,7 +247,7 @@ def _row_kernel(dialect: Dialect, rows: Rows, order: Sequence[tuple[Tensor, Sequ
 
 
 class _RowValues(Values):
-    """What several loops over a row need is computed in the first one, and kept in memory that the group shares.
+    """What several loops over a row need is computed in the first one, and retained in memory that the group shares.
 
     Each thread reads again only what it wrote: all loops deal a row's elements out alike.
 
@@ -258,14 +258,14 @@ class _RowValues(Values):
 
     def __init__(self, dialect: Dialect, root: Tensor) -> None:
         super().__init__(dialect)
-        self._kept: dict[int, _Kept] = {}
+        self._retained: dict[int, _Retained] = {}
         self.seen: list[tuple[Tensor, list[Index]]] = []
         order = walk([root])
         uses = Counter(id(a) for t in order for a in t.args)
         for t in order:
             if t.prim == "reduce" and len(t.attrs[1]) == 1 and uses[id(t.args[0])] > 1 and _is_worth_keeping(t.args[0]):
-                self._kept.setdefault(id(t.args[0]), _Kept(t.args[0], t.attrs[1][0]))
-        self.wanted = bool(self._kept)
+                self._retained.setdefault(id(t.args[0]), _Retained(t.args[0], t.attrs[1][0]))
+        self.wanted = bool(self._retained)
 
     def _write_reduce(self, t: Tensor, at: list[Index], block: Block) -> str:
         found = super()._write_reduce(t, at, block)
@@ -275,48 +275,48 @@ class _RowValues(Values):
     def make_room(self, threads: int, together: int, some: bool) -> None:
         """As far as there is some, in steps of powers of two: rows of many lengths are one text. `together`: a group's rows."""
         if not some:
-            self._kept.clear()
+            self._retained.clear()
             return
         self.together = together
-        left = (min(self.dialect.limits.shared_nbytes, _MOST_KEPT) - 8 * threads) // (4 * together)
-        for key, kept in list(self._kept.items()):
-            room = 1 << max(_extent(kept.tensor.shape[kept.axis]) - 1, 0).bit_length()
+        left = (min(self.dialect.limits.shared_nbytes, _MOST_RETAINED) - 8 * threads) // (4 * together)
+        for key, retained in list(self._retained.items()):
+            room = 1 << max(_extent(retained.tensor.shape[retained.axis]) - 1, 0).bit_length()
             if room > left:
-                del self._kept[key]
+                del self._retained[key]
             else:
                 left -= room
-                kept.room = room
+                retained.room = room
 
     def value(self, t: Tensor, at: Sequence[Index], block: Block) -> str:
-        kept = self._kept.get(id(t))
-        if kept is None or at[kept.axis][0] != "v" or at[kept.axis][1] not in block.names:
+        retained = self._retained.get(id(t))
+        if retained is None or at[retained.axis][0] != "v" or at[retained.axis][1] not in block.names:
             return super().value(t, at, block)
-        name, others = at[kept.axis][1], [*at[: kept.axis], *at[kept.axis + 1 :]]
-        known = block.memo.get(("kept", id(t), name))
+        name, others = at[retained.axis][1], [*at[: retained.axis], *at[retained.axis + 1 :]]
+        known = block.memo.get(("retained", id(t), name))
         if known is None:
-            if kept.loop and others == kept.others:
-                known = self.elements.let(block, self._place_of(kept, name), KINDS[t.dtype])
+            if retained.loop and others == retained.others:
+                known = self.elements.let(block, self._place_of(retained, name), KINDS[t.dtype])
             else:
                 known = super().value(t, at, block)
-                if not kept.loop:
-                    kept.loop, kept.others = name, others
-                    kept.shared = self.share(KINDS[t.dtype], kept.room * self.together)
-                    block.write(f"{self._place_of(kept, name)} = {known};")
-            if others == kept.others:
-                block.memo["kept", id(t), name] = known
+                if not retained.loop:
+                    retained.loop, retained.others = name, others
+                    retained.shared = self.share(KINDS[t.dtype], retained.room * self.together)
+                    block.write(f"{self._place_of(retained, name)} = {known};")
+            if others == retained.others:
+                block.memo["retained", id(t), name] = known
         return known
 
     together = 1
 
-    def _place_of(self, kept: _Kept, name: str) -> str:
-        return f"{kept.shared}[{f'warp * {kept.room} + ' if self.together > 1 else ''}{name}]"
+    def _place_of(self, retained: _Retained, name: str) -> str:
+        return f"{retained.shared}[{f'warp * {retained.room} + ' if self.together > 1 else ''}{name}]"
 
 
 _ROWS_TOGETHER, _MANY_ROWS = 4, 1024  # rows of a group where a warp has a row, and from how many rows on
 
 
 @dataclass
-class _Kept:
+class _Retained:
     """A tensor along one of whose axes a row runs.
 
     Attributes:
@@ -333,7 +333,7 @@ class _Kept:
     shared: str = ""
 
 
-_MOST_KEPT = 16384  # bytes of shared memory for what is kept: so that many groups run at a time
+_MOST_RETAINED = 16384  # bytes of shared memory for what is retained: so that many groups run at a time
 
 
 def _is_worth_keeping(t: Tensor) -> bool:

@@ -108,7 +108,7 @@ class Cut:
     _settled: dict[int, Tensor] = field(default_factory=dict)  # expressions that are made of settled parts only
     _leaves: dict[int, Tensor] = field(default_factory=dict)  # of expressions that have been stored
     _open: dict[int, bool] = field(default_factory=dict)
-    _kept: list[Tensor] = field(default_factory=list)  # whose ids are in use
+    _alive: list[Tensor] = field(default_factory=list)  # whose ids are in use
     _once: dict[tuple[object, ...], tuple[Tensor, Sequence[Tensor]]] = field(default_factory=dict)
     _pair: tuple[tuple[object, ...], Tensor, Tensor] | None = None  # what the latest sort made, and of what
 
@@ -123,7 +123,7 @@ class Cut:
             if done is None:
                 done = self._step(t, [self._leaves.get(id(made[id(a)]), made[id(a)]) for a in t.args])
                 self._settled[id(done)] = done
-                self._kept.append(t)
+                self._alive.append(t)
             made[id(t)] = done
         return made[id(root)]
 
@@ -133,7 +133,7 @@ class Cut:
         products = [t for t in walk(roots) if t.prim == "dot"]
         made = attention.attentions(self, roots, products) if products and self.libraries is not None else {}
         made |= {id(t): own for t in products if (own := flash_attention.found(t, limit)) is not None}
-        self._kept += roots
+        self._alive += roots
         return replaced(roots, made) if made else list(roots)
 
     def _step(self, t: Tensor, args: list[Tensor]) -> Tensor:
@@ -224,7 +224,7 @@ class Cut:
     def _factored(self, t: Tensor, args: list[Tensor]) -> Tensor:
         """A matrix product of what may stand in it: weights of few bits are unpacked where they are multiplied."""
         unpacked = [KINDS[t.dtype] is Kind.F32 and not self.is_open(a) and nbits_matmul.is_unpacked(a) for a in args]
-        made = self._rebuilt(t, [a if kept else self._operand(a) for a, kept in zip(args, unpacked, strict=True)])
+        made = self._rebuilt(t, [a if stays else self._operand(a) for a, stays in zip(args, unpacked, strict=True)])
         if any(unpacked) and self._bindings(made) > self.dialect.limits.buffers - 3:
             made = self._rebuilt(t, [self._operand(a) for a in args])
         return made
@@ -261,7 +261,7 @@ class Cut:
         if found is None:
             found = t.prim in ("reduce", "dot") or any(self.is_open(a) for a in t.args)
             self._open[id(t)] = found
-            self._kept.append(t)
+            self._alive.append(t)
         return found
 
     # --- which kernel ---
@@ -312,7 +312,7 @@ class Cut:
             self.node = before
         else:
             made = None
-        self._kept.append(t)
+        self._alive.append(t)
         self._leaves[id(t)] = Tensor("input", (), (name,), t.dtype, shape) if made is None else k.reshape(made, shape)
         return self._leaves[id(t)]
 
@@ -320,11 +320,11 @@ class Cut:
         """Write `t` (settled) into the memory of a stored value that others write too."""
         if 0 not in t.shape:
             self._launch(stripped(t), name)
-        self._kept.append(t)
+        self._alive.append(t)
 
     def launch_step(self, writes: Sequence[Write], names: Sequence[str]) -> None:
         """Compute settled roots of one shape into these values, which are stored already (see `steps`)."""
-        self._kept += [w.root for w in writes]
+        self._alive += [w.root for w in writes]
         if 0 not in writes[0].root.shape:
             self._add(step_kernel(self.dialect, writes), tuple(names), "step")
 
@@ -415,7 +415,7 @@ class Cut:
             return self.store(k.full(t.shape, 0, t.dtype))
         key = (self.node, x.attrs if x.prim == "input" else id(x), t.attrs, len(self.jobs))
         if self._pair is None or self._pair[0] != key:  # another launch may have written what is sorted
-            self._kept.append(x)
+            self._alive.append(x)
             values, places = self._sort(x, sort.Order(*t.attrs))
             self._pair = ((*key[:3], len(self.jobs)), values, places)
         _, values, places = self._pair
@@ -482,8 +482,8 @@ def _in_runs(t: Tensor, x: Tensor) -> Tensor | None:
     before = k.scan(k.reduce(split, op, [t.rank]), op, t.rank - 1, True, reverse)
     whole = k.binary("add" if op == "sum" else "mul", inner, k.expand_dims(before, [t.rank]))
     flat = k.reshape(whole, (*(sizes[i] for i in others), runs * run))
-    kept = k.strided_slice(flat, front, [1] * t.rank, [*(sizes[i] for i in others), length])
-    return k.transpose(kept, [([*others, axis]).index(i) for i in range(t.rank)])
+    scanned = k.strided_slice(flat, front, [1] * t.rank, [*(sizes[i] for i in others), length])
+    return k.transpose(scanned, [([*others, axis]).index(i) for i in range(t.rank)])
 
 
 def wide_type(dtype: DType) -> DType:

@@ -178,7 +178,7 @@ class Values:
         return e.one_of(block, self.dialect.comparison("<", low, zero, kind), zero, low, kind)
 
     def _checked(self, index: Index, block: Block) -> str:
-        """An element of an index tensor, kept in range; the status word is set where it was not."""
+        """An element of an index tensor, clamped to its range; the status word is set where it was not."""
         _, tensor, where = index[1]
         if (place := _counted(tensor, where)) is not None:
             return self.index(place, block)
@@ -190,8 +190,8 @@ class Values:
             limits = (("<", e.literal(0, kind)), (">=", self.wide_number(size, kind)))
             outside = " || ".join(self.dialect.comparison(op, value, limit, kind) for op, limit in limits)
             self._fault(outside, INDEX_OUT_OF_RANGE, block)
-        kept = self._clamped(value, kind, size, block)
-        return kept if kind is Kind.I32 else e.let(block, self.dialect.convert(kept, kind, Kind.I32), Kind.I32)
+        clamped = self._clamped(value, kind, size, block)
+        return clamped if kind is Kind.I32 else e.let(block, self.dialect.convert(clamped, kind, Kind.I32), Kind.I32)
 
     def _fault(self, condition: str, fault: int, block: Block) -> None:
         """Note in the status word what is wrong with the data."""
@@ -337,7 +337,7 @@ class Values:
         return f"({' && '.join(inside)})"
 
     def _guarded(self, t: Tensor, at: list[Index], block: Block) -> str:
-        """An element that is read only where it is inside, at an index that need not be kept in range; "" where it is no
+        """An element that is read only where it is inside, at an index that need not be clamped; "" where it is no
         element of memory."""
         x, fill = t.args
         while fill.prim in ("broadcast", "reshape"):
@@ -395,8 +395,8 @@ class Values:
         x = t.args[0]
 
         def element(ks: list[Index], inner: Block) -> str:
-            kept, reduced = iter(at), iter(ks)
-            return self.value(x, [next(reduced) if i in axes else next(kept) for i in range(x.rank)], inner)
+            remaining, reduced = iter(at), iter(ks)
+            return self.value(x, [next(reduced) if i in axes else next(remaining) for i in range(x.rank)], inner)
 
         return self._reduction(t, op, [int(x.shape[i]) for i in axes], element, at, block)
 

@@ -74,7 +74,7 @@ class Fours(Values):
 
     def begins_vectors(self, root: Tensor, places: Sequence[Sequence[Index]]) -> bool:
         """Whether elements at these four places are a vector of a result in memory."""
-        offsets = [apart(self.plain(linear(list(at), root.shape))) for at in places]
+        offsets = [split_number(self.plain(linear(list(at), root.shape))) for at in places]
         (rest, first), count = offsets[0], number_of(product(root.shape))
         return (
             bool(self.dialect.vector_of(root.dtype)) and count % LANES == 0 and first % LANES == 0 and is_multiple(rest)
@@ -85,7 +85,7 @@ class Fours(Values):
         if not self.plainly:
             return super()._write_input(t, at, block)
         offset = self.plain(linear(at, t.shape))
-        rest, number = apart(offset)
+        rest, number = split_number(offset)
         count, kind = number_of(product(t.shape)), self.dialect.vector_of(t.dtype)
         lane = number % LANES
         base = add(rest, ("c", number - lane)) if number != lane else rest
@@ -141,15 +141,15 @@ class Fours(Values):
 # --- indices ----------------------------------------------------------------------------------------------------------
 
 
-def apart(index: Index) -> tuple[Index, int]:
+def split_number(index: Index) -> tuple[Index, int]:
     """An index as a number and what depends on variables."""
     if index[0] == "c":
         return ZERO, index[1]
     if index[0] == "+":
-        (a, m), (b, n) = apart(index[1]), apart(index[2])
+        (a, m), (b, n) = split_number(index[1]), split_number(index[2])
         return add(a, b), m + n
     if index[0] == "*" and isinstance(index[2], int):
-        rest, number = apart(index[1])
+        rest, number = split_number(index[1])
         return scale(rest, index[2]), number * index[2]
     return index, 0
 

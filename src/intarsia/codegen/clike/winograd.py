@@ -205,7 +205,7 @@ def input_kernel(dialect: Dialect, f: Filtering) -> Kernel:
 
 
 def output_kernel(dialect: Dialect, root: Tensor, dot: Tensor, f: Filtering, sums: Tensor) -> Kernel:
-    """`root` with At s A of the sums [side^2, M, tiles] in the place of `dot`. The result must not be packed."""
+    """`root` with At s A of the sums [side^2, M, tiles] instead of `dot`. The result must not be packed."""
     kernel, vectors = _output_kernel(dialect, root, dot, f, sums)
     return _output_kernel(dialect, root, dot, f, sums, vectors)[0] if vectors and dialect.typed_buffers else kernel
 

@@ -135,8 +135,8 @@ class Emitter:
         bits = b.bitcast(value, self.shaped(I32))
         odd = b.and_(b.lshr(bits, self.constant(16, I32)), self.constant(1, I32))
         rounded = b.add(b.add(bits, odd), self.constant(0x7FFF, I32))
-        kept = b.select(b.fcmp_unordered("uno", value, value), b.or_(bits, self.constant(0x400000, I32)), rounded)
-        return b.trunc(b.lshr(kept, self.constant(16, I32)), self.shaped(I16))
+        chosen = b.select(b.fcmp_unordered("uno", value, value), b.or_(bits, self.constant(0x400000, I32)), rounded)
+        return b.trunc(b.lshr(chosen, self.constant(16, I32)), self.shaped(I16))
 
     # --- primitives ---
 

@@ -84,8 +84,8 @@ def _long_division(e: Emitter, x: ir_builder.Value, y: ir_builder.Value) -> tupl
     quotient, remainder = b.add(quotient, more), b.sub(remainder, b.mul(more, y))
     zero = e.constant(0, _I64)
     beyond = b.and_(b.icmp_signed("<", b.xor(remainder, x), zero), b.icmp_signed("!=", remainder, zero))
-    apart = b.icmp_signed("<", b.xor(x, y), zero)  # then the quotient is negative
-    step = b.select(apart, e.constant(1, _I64), e.constant(-1, _I64))
-    back = b.select(apart, b.neg(y), y)
+    unlike = b.icmp_signed("<", b.xor(x, y), zero)  # then the quotient is negative
+    step = b.select(unlike, e.constant(1, _I64), e.constant(-1, _I64))
+    back = b.select(unlike, b.neg(y), y)
     quotient = b.select(beyond, b.add(quotient, step), quotient)
     return quotient, b.select(beyond, b.add(remainder, back), remainder)

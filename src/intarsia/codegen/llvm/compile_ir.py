@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
 # Passes of LLVM's code generator for x86 that take a quarter of its time and make no kernel faster: texts say which addresses
-# are kept, and these CPUs put instructions in order themselves. A process has them or not, so only those of our own do without.
+# are unused; these CPUs put instructions in order themselves. A process has them or not, so only those of our own do without.
 _LEFT_OUT = ("-disable-lsr", "-disable-post-ra")
 _OPTIONS = (*_LEFT_OUT, "-optimize-regalloc=true")  # registers as at level 3 at all levels: code is a quarter shorter
 _LENGTH_NBYTES = 8
-_MOST_NBYTES = 1 << 32  # of one value: letters in the place of a length are more
+_MOST_NBYTES = 1 << 32  # of one value: letters instead of a length are more
 
 
 class Effort:
@@ -65,7 +65,7 @@ class Request(namedtuple("Request", "symbol ir triple cpu features effort parts"
 
 
 class _Place(str):
-    """A path in the place of those of importlib.resources."""
+    """A path instead of those of importlib.resources."""
 
     __slots__ = ()
 
@@ -80,7 +80,7 @@ class _Place(str):
 
 
 class _Unused(ModuleType):
-    """In the place of a module of which names are listed, but none is used here."""
+    """Instead of a module of which names are listed, but none is used here."""
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
@@ -88,7 +88,7 @@ class _Unused(ModuleType):
 
 
 class _Resources(_Unused):
-    """In the place of importlib.resources: a package's files lie in its folder."""
+    """Instead of importlib.resources: a package's files lie in its folder."""
 
     @staticmethod
     def files(package: str) -> _Place:
@@ -101,7 +101,7 @@ class _Resources(_Unused):
 
 def _import_quickly() -> None:
     """Import llvmlite without what takes half of that time: what says where its library lies, what writes texts, and what
-    tells systems apart."""
+    distinguishes systems."""
     resources = _Resources("importlib.resources")
     names = ["importlib.resources", "llvmlite.ir", "platform"]
     sys.modules |= {"importlib.resources": resources, "llvmlite.ir": _Unused("llvmlite.ir"), "platform": _Unused("platform")}
@@ -149,7 +149,7 @@ def compiled(
     """The object file of a kernel.
 
     Args:
-        machine_of: what gives the target machine of a request, in the place of a new one.
+        machine_of: what gives the target machine of a request, instead of a new one.
         has: whether the process that is to run it has a function; by default, whether this one, started by that, has it.
 
     Raises:
@@ -337,6 +337,6 @@ def _serve() -> None:
 
 if __name__ == "__main__":
     sys.path.extend(sys.argv[1:])
-    with contextlib.suppress(BrokenPipeError):  # who asked has ended
+    with contextlib.suppress(BrokenPipeError):  # who requested it has ended
         _serve()
     os._exit(0)  # nothing is left to do, and LLVM takes its time to end

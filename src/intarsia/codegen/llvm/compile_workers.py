@@ -168,7 +168,7 @@ class Compilers:
         Raises:
             EPFail: LLVM is missing, rejects the text, or crashes.
         """
-        answer = self._asked(lambda process: process.compiled(request), f"compiling kernel {request.symbol!r}", owner)
+        answer = self._answered(lambda process: process.compiled(request), f"compiling kernel {request.symbol!r}", owner)
         if answer is None:
             try:
                 return compile_ir.compiled(request, has=has_function)
@@ -180,9 +180,9 @@ class Compilers:
 
     def facts(self) -> tuple[str, str, str, str]:
         """This machine as LLVM sees it: triple, CPU, features; and LLVM's version."""
-        return self._asked(lambda process: process.facts, "looking at the CPU") or compile_ir.facts()
+        return self._answered(lambda process: process.facts, "looking at the CPU") or compile_ir.facts()
 
-    def _asked(self, question: Callable[[_Process], _T], what: str, owner: object = None) -> _T | None:
+    def _answered(self, question: Callable[[_Process], _T], what: str, owner: object = None) -> _T | None:
         """A process's answer, or None where none can be had."""
         while True:
             process, fresh = self._borrowed(owner)

@@ -2,7 +2,7 @@
 
 A wheel has a file for each level (`hatch_build.py` makes them when it is built): the first tier's kernels, the threads' code
 and what binds sizes, linked. They are for Linux on x86-64; elsewhere, and in a checkout, there are none. A CPU takes the best
-level that it has, by the flags that Linux tells of it, so that a first start on a new machine asks no compiler anything.
+level that it has, by the flags that Linux tells of it, so that a first start on a new machine queries no compiler.
 
 Layout of a file: magic, version of the package, a line feed, and a pickle: the target's triple, CPU and features, and for each
 image by name the symbols of its functions and the linked bytes (`linked_image`).

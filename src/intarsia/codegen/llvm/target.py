@@ -26,7 +26,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.machine.amx_permission import refusal
 
 if TYPE_CHECKING:
-    from pathlib import Path  # which takes milliseconds to import, and a start from the cache asks for no sizes
+    from pathlib import Path  # which takes milliseconds to import, and a start from the cache requires no sizes
 
 FEATURES_VARIABLE = "INTARSIA_CPU_FEATURES"
 L2_NBYTES = 2 << 20  # of a core whose cache is not known
@@ -87,14 +87,14 @@ def _facts_key() -> str:
 def host_facts() -> tuple[str, str, str, str]:
     """This machine as LLVM sees it: triple, CPU, features; and LLVM's version. Known from the cache without LLVM."""
 
-    def asked() -> bytes:
+    def query() -> bytes:
         from intarsia.codegen.llvm.compile_workers import compilers
 
         if find_spec("llvmlite") is None:
             llvm()
         return "\n".join(compilers().facts()).encode()
 
-    triple, cpu, features, version = cached(_facts_key(), asked).decode().split("\n")
+    triple, cpu, features, version = cached(_facts_key(), query).decode().split("\n")
     return triple, cpu, features, version
 
 
@@ -132,7 +132,7 @@ class Target:
         features: LLVM's list, `+name` or `-name`, comma separated.
         ordered: whether results must have the same bits however work is shared among threads: sums are then in an order that
             does not depend on how many rows are computed at once.
-        l2_nbytes: of a core's second-level cache; for a machine that cannot be asked, 2 MiB.
+        l2_nbytes: of a core's second-level cache; for a machine that cannot be queried, 2 MiB.
     """
 
     triple: str

@@ -53,7 +53,7 @@ class _Labels:
 
     def union(self, a: int | None, b: int | None) -> None:
         if a is None or b is None:
-            for label in (a, b):  # 1 against a size that may turn out to be 1: keep apart
+            for label in (a, b):  # 1 against a size that may turn out to be 1: keep separate
                 if label is not None:
                     self.fix([label])
             return
@@ -103,9 +103,9 @@ class _Labels:
         return out
 
     def _reshape(self, t: Tensor, args: list[list[int | None]]) -> list[int | None]:
-        kept = [(d, x) for d, x in zip(t.args[0].shape, args[0], strict=True) if d != 1]
-        if [d for d, _ in kept] == [d for d in t.shape if d != 1]:
-            carried = iter(x for _, x in kept)
+        longer = [(d, x) for d, x in zip(t.args[0].shape, args[0], strict=True) if d != 1]
+        if [d for d, _ in longer] == [d for d in t.shape if d != 1]:
+            carried = iter(x for _, x in longer)
             return [None if d == 1 else next(carried) for d in t.shape]
         self.fix(args[0])
         return [None if d == 1 else self.fresh(fixed=True) for d in t.shape]
@@ -118,7 +118,7 @@ class _Labels:
 
     def _slice(self, t: Tensor, args: list[list[int | None]]) -> list[int | None]:
         changed = _changed(t)
-        return self._kept(t, args[0], [i not in changed for i in range(t.rank)])
+        return self._unchanged(t, args[0], [i not in changed for i in range(t.rank)])
 
     _pad = _slice
 
@@ -129,14 +129,14 @@ class _Labels:
             for i, (mine, its) in enumerate(zip(first, other, strict=True)):
                 if i != axis and (mine is not None or its is not None):
                     self.union(mine, its)
-        return self._kept(t, first, [i != axis for i in range(t.rank)])
+        return self._unchanged(t, first, [i != axis for i in range(t.rank)])
 
     def _take(self, t: Tensor, args: list[list[int | None]]) -> list[int | None]:
         (axis,), (x, indices) = t.attrs, args
         self.fix([x[axis]])
         return [*x[:axis], *indices, *x[axis + 1 :]]
 
-    def _kept(self, t: Tensor, source: list[int | None], whole: Sequence[bool]) -> list[int | None]:
+    def _unchanged(self, t: Tensor, source: list[int | None], whole: Sequence[bool]) -> list[int | None]:
         """Labels of a result that has the source's axes, but new ones where they are not `whole`."""
         self.fix([x for x, same in zip(source, whole, strict=True) if not same])
         return [

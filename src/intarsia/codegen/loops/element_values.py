@@ -52,7 +52,7 @@ class ValueEmitter(LoopBuilder):
     pointers: dict[int, ir_builder.Value]
     chunk: int
     results: list[ir_builder.Value]
-    kept_offsets: list[Dim]
+    reused_offsets: list[Dim]
     reused_shape: Sequence[Dim]
 
     def __init__(self) -> None:
@@ -150,7 +150,7 @@ class ValueEmitter(LoopBuilder):
 
     def _reused_place(self, reused: Reused, reduced: dict[Index, Index], scope: Scope) -> ir_builder.Value:
         output = [substituted(i, reduced) for i in reused.place] if reduced else reused.output
-        shifted = [add(i, of_dim(o)) for i, o in zip(output, self.kept_offsets, strict=True)]
+        shifted = [add(i, of_dim(o)) for i, o in zip(output, self.reused_offsets, strict=True)]
         return self._pointer(self.results[0], shifted, self.reused_shape, reused.value.dtype, scope)
 
     def _emit(self, t: Tensor, at: list[Index], scope: Scope) -> ir_builder.Value:
@@ -227,7 +227,7 @@ class ValueEmitter(LoopBuilder):
         return Emitter(scope.builder).load(pointer, t.dtype)
 
     def _readable(self, operand: int, elements: Dim, scope: Scope) -> ir_builder.Value:
-        """Where an operand is read at a place that was kept within it: if it has no elements, zeros of the kernel's own."""
+        """Where an operand is read at a place that was clamped to it: if it has no elements, zeros of the kernel's own."""
         if isinstance(elements, int) and elements:
             return self.pointers[operand]
         known = self.readable.get((operand, elements))
@@ -338,8 +338,8 @@ class ValueEmitter(LoopBuilder):
             return functools.reduce(lambda total, value: self._combine(op, total, value, t.dtype, scope, in_order=True), values)
 
         def element(ks: list[Index], inner: Scope) -> ir_builder.Value:
-            kept, reduced = iter(at), iter(ks)
-            value = self._value(x, [next(reduced) if i in axes else next(kept) for i in range(x.rank)], inner)
+            remaining, reduced = iter(at), iter(ks)
+            value = self._value(x, [next(reduced) if i in axes else next(remaining) for i in range(x.rank)], inner)
             if self.reused is not None and t is self.reused.reduction and tuple(at) == self.reused.reduced_at:
                 self._store_reused(self.reused, ks, inner)
             return value
@@ -459,8 +459,8 @@ class ValueEmitter(LoopBuilder):
         """What of a reduction's operand has borders along the row."""
         if t.prim != "reduce":
             return []
-        kept, reduced = iter(at), iter(ks)
-        where = [next(reduced) if i in t.attrs[1] else next(kept) for i in range(t.args[0].rank)]
+        remaining, reduced = iter(at), iter(ks)
+        where = [next(reduced) if i in t.attrs[1] else next(remaining) for i in range(t.args[0].rank)]
         found = bordered(t.args[0], where, row)
         return found if any(isinstance(border.extent, Expr) for border in found) else []  # LLVM sees the others
 
@@ -537,7 +537,7 @@ def _is_read_by_rows(x: Tensor) -> bool:
 
 
 def _is_watched(op: str, dtype: DType) -> bool:
-    """Whether NaN is noted apart: comparisons alone vectorise best."""
+    """Whether NaN is noted separately: comparisons alone vectorise best."""
     return dtype.is_floating and op in ("max", "min")
 
 

@@ -1,7 +1,7 @@
 """Indices as expressions: at which index of its operands an element of a primitive lies.
 
 An `Index` is a nested tuple: ("c", n) a number, ("v", name) a loop's variable, ("+", a, b), ("*", a, dim), ("/", a, dim) and
-("%", a, dim); ("1", a, dim) is 0 where dim is 1 and a elsewhere; ("clamp", a, dim) is a kept in 0 .. dim - 1, and so is
+("%", a, dim); ("1", a, dim) is 0 where dim is 1 and a elsewhere; ("clamp", a, dim) is a clamped to 0 .. dim - 1, and so is
 ("checked", a, dim), which reports where it was not; ("at", tensor, indices) is an element of an index tensor.
 """
 

@@ -37,8 +37,8 @@ def window_elements(t: Tensor, at: list[Index]) -> Iterator[list[Index]]:
     """Where in its operand the elements are that a reduction at `at` is made of."""
     x, axes = t.args[0], t.attrs[1]
     for place in itertools.product(*(range(int(x.shape[i])) for i in axes)):
-        kept, reduced = iter(at), iter(place)
-        yield [("c", next(reduced)) if i in axes else next(kept) for i in range(x.rank)]
+        remaining, reduced = iter(at), iter(place)
+        yield [("c", next(reduced)) if i in axes else next(remaining) for i in range(x.rank)]
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def bordered(t: Tensor, at: list[Index], row: str) -> list[Bordered]:
 
 def emptiable(t: Tensor, at: list[Index], row: str) -> list[Dim]:
     """Numbers of elements of the operands that are read along the row at places that data decide across it, while they have
-    any: `t` is computed at `at`. Where a run gives an operand no elements, each place has to be kept within it.
+    any: `t` is computed at `at`. Where a run gives an operand no elements, each place has to be clamped to it.
     """
     found: dict[Dim, None] = {}
     seen: set[object] = set()
@@ -119,7 +119,7 @@ def emptiable(t: Tensor, at: list[Index], row: str) -> list[Dim]:
     return list(found)
 
 
-def reads_apart(t: Tensor, at: list[Index], row: str) -> bool:
+def is_strided(t: Tensor, at: list[Index], row: str) -> bool:
     """Whether an operand is read in steps of a few elements along the row: vectors are then shuffled from some others."""
     seen: set[object] = set()
 

@@ -28,11 +28,11 @@ from intarsia.codegen.loops.collapse_axes import collapse
 from intarsia.codegen.loops.element_values import stripped
 from intarsia.codegen.loops.hoisted_rows import BLOCK, Rows, rows_of
 from intarsia.codegen.loops.index_expr import ELEMENTWISE, Index, add, linear, of_dim, operand_indices
-from intarsia.codegen.loops.interior_windows import Bordered, bordered, emptiable, is_written_out, reads_apart, window_elements
+from intarsia.codegen.loops.interior_windows import Bordered, bordered, emptiable, is_strided, is_written_out, window_elements
 from intarsia.codegen.loops.reuse_in_output import reused_value
 from intarsia.codegen.loops.scan_and_scatter import ROW_CHUNK, InOrder
 from intarsia.codegen.loops.scope import FORCED, MASKED, ROLLED, Scope
-from intarsia.codegen.loops.sizes_as_arguments import with_open_sizes
+from intarsia.codegen.loops.sizes_as_arguments import with_sizes_as_arguments
 from intarsia.codegen.loops.split_argreduce import in_reductions
 from intarsia.graph.dims import Dim, Expr, evaluate, number_of, product
 from intarsia.graph.dtypes import DType
@@ -88,8 +88,8 @@ def unsupported(roots: Sequence[Tensor], nested: bool = False) -> str | None:
             return f"primitive {t.prim!r} has no loop form"
         if t.dtype not in SUPPORTED_DTYPES and not (t.dtype in NARROW and _moves_or_converts(t)):
             return f"{t.dtype.onnx_name} is not compiled"
-        if t.prim not in _MOVING and (kept := next((a.dtype for a in t.args if a.dtype in NARROW), None)) is not None:
-            return f"{t.prim} of {kept.onnx_name} is not compiled"
+        if t.prim not in _MOVING and (narrow := next((a.dtype for a in t.args if a.dtype in NARROW), None)) is not None:
+            return f"{t.prim} of {narrow.onnx_name} is not compiled"
         if not nested and t.prim in WHOLE and t is not stripped(roots[0]):
             return f"{t.prim!r} inside a larger expression"
     return None
@@ -114,10 +114,10 @@ def lower(roots: Sequence[Tensor], target: Target, prefix: str = "loops") -> Loo
         reason = unsupported(roots)
         if reason is not None:
             raise UnsupportedPrimitive(reason)
-        kept, values = with_open_sizes(collapse(in_reductions([stripped(r) for r in roots])), CHUNK)
+        simple, values = with_sizes_as_arguments(collapse(in_reductions([stripped(r) for r in roots])), CHUNK)
         if len(_lowered) >= _LOWERED_LIMIT:
             _lowered.clear()
-        made = _with_sizes(kept, values, target, prefix) if values else _Lowering(kept, target, prefix).finish()
+        made = _with_sizes(simple, values, target, prefix) if values else _Lowering(simple, target, prefix).finish()
         known = _lowered[key] = made
     return known
 
@@ -262,7 +262,7 @@ class _Lowering(InOrder):
         self.row_variable = None if plan.inner is None else names[plan.inner]
         self.rolls_extrema = plan.inner is not None and self._is_of_parts(shape[plan.inner])
         self.reused = reused_value(roots[0], names) if plan.whole_rows and len(roots) == 1 else None
-        self.kept_offsets, self.reused_shape = offsets, full
+        self.reused_offsets, self.reused_shape = offsets, full
         outer, rows = plan.outer, plan.rows
         chunks: Dim = 1
         if plan.inner is not None and not plan.whole_rows and not (plan.chunk == CHUNK and shape[plan.inner] in self.short):
@@ -356,13 +356,13 @@ class _Lowering(InOrder):
     ) -> tuple[str, ...]:  # fmt: skip
         """For rows that LLVM would write out element by element before it makes vectors of them, and rows of windows side by
         side, which are short, so that their last elements would cost as much as the others. Where what is read for neighbours
-        lies apart (`reads_apart`), LLVM would gather it."""
+        lies strided (`is_strided`), LLVM would gather it."""
         beside = borders and all(border.step == 1 for border in borders)
         if beside and isinstance(extent, Expr) and self.target.has("avx512vl"):
             return (MASKED,)
         if not isinstance(extent, int) or not _TAIL < extent <= _WRITTEN_ROW:
             return ()
-        if any(reads_apart(r, at, row) for r in roots):
+        if any(is_strided(r, at, row) for r in roots):
             return (ROLLED, FORCED)
         return (ROLLED, MASKED) if self.target.has("avx512vl") else (ROLLED,)
 
@@ -404,10 +404,10 @@ class _Lowering(InOrder):
         outer = [n for n in range(len(shape)) if n != inner and n not in middle]
         chunk = ROW_CHUNK if inner is not None and rows else CHUNK
         whole = inner is not None and not rows and any(_reduces_size(t, shape[inner]) for t, _ in uses)
-        kept = None if uses or inner is None else rows_of(roots, shape, names, inner)
-        if kept is not None:
-            outer, chunk = [n for n in outer if n not in kept.axes], kept.chunk
-        return _NestPlan(outer, middle, inner, chunk, whole, kept)
+        in_rows = None if uses or inner is None else rows_of(roots, shape, names, inner)
+        if in_rows is not None:
+            outer, chunk = [n for n in outer if n not in in_rows.axes], in_rows.chunk
+        return _NestPlan(outer, middle, inner, chunk, whole, in_rows)
 
     def _tail(self, shape: Sequence[Dim]) -> tuple[int, ...]:
         """The last axes, if they have few elements and another one is before them: written out, which lets LLVM make vectors of
@@ -457,7 +457,7 @@ class _NestPlan:
     inner: int | None
     chunk: int
     whole_rows: bool  # reductions along the inner axis are for one outer iteration, which therefore covers all of it
-    rows: Rows | None  # what is kept in rows; then there is no axis in `middle`
+    rows: Rows | None  # what is held in rows; then there is no axis in `middle`
     tail: tuple[int, ...] = ()  # the last axes, which are written out inside the inner loop
 
 

@@ -88,9 +88,9 @@ def _visit(t: Tensor, at: list[Index], costly: _Costly, reductions: list[tuple[T
 
 def _inside(reduction: Tensor, at: Sequence[Index], value: Tensor) -> tuple[Index, ...] | None:
     """The indices of `value` where the reduction needs it, if it does."""
-    kept, axes = iter(at), reduction.attrs[1]
+    remaining, axes = iter(at), reduction.attrs[1]
     x = reduction.args[0]
-    where = [("v", f"r{axes.index(i)}") if i in axes else next(kept) for i in range(x.rank)]
+    where = [("v", f"r{axes.index(i)}") if i in axes else next(remaining) for i in range(x.rank)]
     costly: _Costly = {}
     _visit(x, where, costly, [], value.dtype)
     found = costly.get(id(value))

@@ -14,7 +14,7 @@ from intarsia.graph.dims import Dim, product
 from intarsia.primitives.lang import Tensor
 from intarsia.run_status import INDEX_OUT_OF_RANGE
 
-ROW_CHUNK = 512  # elements of the last axis that one iteration of the outer loop covers where rows are kept on the stack
+ROW_CHUNK = 512  # elements of the last axis that one iteration of the outer loop covers where rows lie on the stack
 
 
 class InOrder(ValueEmitter):
@@ -123,9 +123,9 @@ class InOrder(ValueEmitter):
             at[i.attrs[0]] if i.prim == "iota" and updates.shape[i.attrs[0]] == d else ("checked", ("at", i, tuple(at)), d)
             for i, d in zip(indices, root.shape, strict=True)
         ]
-        apart = bool(where) and where[-1] == at[-1] and not any(self._names(at[-1]) & self._names(i) for i in where[:-1])
+        distinct = bool(where) and where[-1] == at[-1] and not any(self._names(at[-1]) & self._names(i) for i in where[:-1])
         mine = b.icmp_unsigned("==", self.tid, I64(0))
-        self.vectors = apart
+        self.vectors = distinct
 
         def walk(
             shape: Sequence[Dim], prefix: str, element: Callable[[Scope], None], empty: ir_builder.Value | None = None
@@ -133,7 +133,7 @@ class InOrder(ValueEmitter):
             rows = self._multiply(top, [I64(1), *(self._dim(top, d) for d in shape[:-1])])
             rows = rows if empty is None else top.builder.select(empty, I64(0), rows)
             low, high = I64(0), self._dim(top, shape[-1]) if shape else I64(1)
-            if apart:
+            if distinct:
                 width = high
                 low = b.udiv(b.mul(width, self.tid), self.nthreads)
                 high = b.udiv(b.mul(width, b.add(self.tid, I64(1))), self.nthreads)

@@ -13,8 +13,8 @@ LEAST = 64  # shorter loops gain by a known number of iterations
 _OPEN = ELEMENTWISE | {"input", "scalar", "broadcast", "expand", "concat"}
 
 
-def with_open_sizes(roots: Sequence[Tensor], chunk: int) -> tuple[list[Tensor], dict[Dim, int]]:
-    """The roots with symbols in the place of sizes, and what these are; no symbols where something depends on a size otherwise
+def with_sizes_as_arguments(roots: Sequence[Tensor], chunk: int) -> tuple[list[Tensor], dict[Dim, int]]:
+    """The roots with symbols instead of sizes, and what these are; no symbols where something depends on a size otherwise
     than by how often a loop runs. Sizes up to `chunk`, of loops that are not cut, have other names than larger ones."""
     order = walk(roots)
     known = [d for t in order for d in t.shape if not isinstance(d, Expr)]

@@ -18,7 +18,7 @@ class CpuOptions:
 
     Attributes:
         arena_extend_strategy: how the memory of intermediate tensors grows where it has to: by powers of two, or by what is
-            asked for. By default the first; the second where "session.memory_limit_mib" is set.
+            requested. By default the first; the second where "session.memory_limit_mib" is set.
     """
 
     arena_extend_strategy: Literal["kNextPowerOfTwo", "kSameAsRequested"] | None = None

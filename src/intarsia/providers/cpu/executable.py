@@ -1,4 +1,4 @@
-"""What a CPU program needs to run, as plain data: made by `lower`, kept in the cache by `saved`."""
+"""What a CPU program needs to run, as plain data: made by `lower`, cached by `saved`."""
 
 from __future__ import annotations
 

@@ -95,8 +95,8 @@ def test_stripes_cover_the_map(window: tuple[int, int, int], threads: int, most:
         first, last = stripe.out
         wanted = {y for i in (first, last - 1) for y in range(i * stride - pad, i * stride - pad + extent) if 0 <= y < inner}
         assert wanted <= set(range(*stripe.inner))
-        if stripe.kept:
+        if stripe.retained:
             assert before is not None
-            assert before.inner[0] + stripe.kept_from == stripe.inner[0]
-            assert stripe.inner[0] + stripe.kept == before.inner[1]
-            assert stripe.kept_from >= stripe.kept, "moved lines overlap with where they go"
+            assert before.inner[0] + stripe.retained_from == stripe.inner[0]
+            assert stripe.inner[0] + stripe.retained == before.inner[1]
+            assert stripe.retained_from >= stripe.retained, "moved lines overlap with where they go"

@@ -149,8 +149,8 @@ class Cuda(Dialect):
     def extremum(self, op: str, a: str, b: str) -> str | None:
         return f"{op}imum({a}, {b})" if self.capability >= TENSOR_CORES else None
 
-    def exchanged(self, value: str, apart: str) -> str:
-        return f"__shfl_xor_sync(0xffffffffu, {value}, {apart})"
+    def exchanged(self, value: str, mask: str) -> str:
+        return f"__shfl_xor_sync(0xffffffffu, {value}, {mask})"
 
     def decode_half(self, bits: str) -> str | None:
         return f"half_value({bits})"

@@ -1,6 +1,6 @@
 """How a language writes what every C-like language has, and which types, functions and memory it has.
 
-The printer (`values`, `schedules`) knows no language; it asks a `Dialect`. The base class writes C as CUDA and HIP have it,
+The printer (`values`, `schedules`) knows no language; it queries a `Dialect`. The base class writes C as CUDA and HIP have it,
 so a new dialect is a subclass that overrides what is different:
 
 - `name`, `kinds` (compute types; one that is missing here is refused with a reason), `storage` (types that buffers may have as
@@ -271,8 +271,8 @@ class Dialect:
         """min or max of two float32, NaN where either is, where the language has that; None: by comparisons."""
         return None
 
-    def exchanged(self, value: str, apart: str) -> str:
-        """The value that the thread of the warp has whose number differs in the bit `apart`."""
+    def exchanged(self, value: str, mask: str) -> str:
+        """The value that the thread of the warp has whose number differs in the bit `mask`."""
         raise NotImplementedError
 
     def dot4(self, total: str, a: str, b: str, left_signed: bool, right_signed: bool) -> str:

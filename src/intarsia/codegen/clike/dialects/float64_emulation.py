@@ -2,7 +2,7 @@
 
 Every operation is IEEE 754's, rounded to nearest and ties to even, denormal numbers, infinities and NaN included: it works on
 integers alone. The algorithms are those of textbooks (Berkeley SoftFloat's formats are named where they are used): numbers are
-taken apart, aligned or multiplied as integers of 64 bits with a sticky last bit, and rounded once.
+decomposed, aligned or multiplied as integers of 64 bits with a sticky last bit, and rounded once.
 
 A kernel's text has the functions that it calls (`float64_expressions` writes the calls), and those that these call, among them
 those of `int64_emulation`.

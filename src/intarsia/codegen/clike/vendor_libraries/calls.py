@@ -176,7 +176,7 @@ class Libraries(Protocol):
         """Why the library is not there; None where it is."""
 
     def declined(self, call: Call) -> str:
-        """Why the library does not compute this; "" where it does. It may be asked again and again."""
+        """Why the library does not compute this; "" where it does. It may be called again and again."""
 
     def prepared(self, call: Call) -> Any:
         """The call as a program, see `device.libraries.LibraryProgram`. Raises where it is declined."""

@@ -1,6 +1,6 @@
 """Which products a vendor's library computes, and how much of what comes behind them it computes along.
 
-`Cut` asks when it is about to print a product's kernel. A library is worth its call where multiplications bound the work;
+`Cut` calls this when it is about to print a product's kernel. A library is worth its call where multiplications bound the work;
 there, operands that no strides lead to are stored first, and what of the expression behind the product the library cannot
 do is a kernel of its own. Everything else stays one kernel of ours, gathers and element-wise primitives included.
 """
@@ -46,26 +46,26 @@ def launch(cut: Cut, root: Tensor, dot: Tensor, name: str, turned: bool) -> Tens
         what reads it: the memory, or with `turned` perhaps a view of it. None where a kernel of ours is to store it.
     """
     assert cut.libraries is not None
-    asked = _Asked(cut, root, dot)
-    library = (Convolution if asked.window is not None else MatrixProduct).library
-    towers = asked.towers()
+    candidate = _Candidate(cut, root, dot)
+    library = (Convolution if candidate.window is not None else MatrixProduct).library
+    towers = candidate.towers()
     node = next((cut.owners[id(t.top)] for t in towers if id(t.top) in cut.owners), cut.node)
-    if why := asked.not_worth_it():  # before the library is loaded
+    if why := candidate.not_worth_it():  # before the library is loaded
         cut.choice = Choice(library, "library-cost", why, node=node)
         return None
     if (gone := cut.libraries.missing(library)) is not None:
         cut.choice = replace(gone, node=node)
         return None
-    why = "no strides lead to its operands" if asked.window is None else "its windows or types are none of a convolution's"
+    why = "no strides lead to its operands" if candidate.window is None else "its windows or types are none of a convolution's"
     code = "library-shape"
     for tower in reversed(towers):
-        call = asked.call(tower)
+        call = candidate.call(tower)
         if call is None:
             continue
         if declined := cut.libraries.declined(call):
             why, code = declined, "library-declined"
             continue
-        return asked.store(call, tower, name, node, turned)
+        return candidate.store(call, tower, name, node, turned)
     cut.choice = Choice(library, code, why, node=node)
     return None
 
@@ -73,10 +73,10 @@ def launch(cut: Cut, root: Tensor, dot: Tensor, name: str, turned: bool) -> Tens
 def computes(cut: Cut, dot: Tensor) -> bool:
     """Whether a library takes a product by itself."""
     assert cut.libraries is not None
-    asked = _Asked(cut, dot, dot)
-    if asked.not_worth_it():
+    candidate = _Candidate(cut, dot, dot)
+    if candidate.not_worth_it():
         return False
-    call = asked.call(_Tower(dot))
+    call = candidate.call(_Tower(dot))
     return call is not None and cut.libraries.missing(call.library) is None and not cut.libraries.declined(call)
 
 
@@ -111,7 +111,7 @@ class Window:
     dilations: tuple[int, ...]
 
 
-class _Asked:
+class _Candidate:
     """A product, and the call that it may become."""
 
     def __init__(self, cut: Cut, root: Tensor, dot: Tensor) -> None:
@@ -424,7 +424,7 @@ def _turned(t: Tensor) -> tuple[Tensor | None, Tensor]:
 
 
 def _same(pattern: Tensor, t: Tensor, hole: Tensor) -> bool:
-    """Whether `t` is the pattern with `hole` in the place of its input."""
+    """Whether `t` is the pattern with `hole` instead of its input."""
     if pattern.prim == "input":
         return t is hole
     if (pattern.prim, pattern.attrs, pattern.dtype, pattern.shape) != (t.prim, t.attrs, t.dtype, t.shape):
@@ -469,8 +469,8 @@ def _spread(view: View, batch: Sequence[int]) -> View:
     lead = len(batch) + 2 - len(view.shape)
     strides = (*(0,) * lead, *view.strides)
     shape = (*(1,) * lead, *view.shape)
-    kept = [s if n == m else 0 for s, n, m in zip(strides, shape, (*batch, *view.shape[-2:]), strict=True)]
-    return View(view.dtype, (*batch, *view.shape[-2:]), tuple(kept), view.offset)
+    strided = [s if n == m else 0 for s, n, m in zip(strides, shape, (*batch, *view.shape[-2:]), strict=True)]
+    return View(view.dtype, (*batch, *view.shape[-2:]), tuple(strided), view.offset)
 
 
 def _is_matrix(view: View) -> bool:

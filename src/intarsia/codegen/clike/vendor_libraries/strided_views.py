@@ -101,7 +101,7 @@ def view_of(t: Tensor) -> tuple[Tensor, View] | None:
     else:
         lead = t.rank - len(strides)
         same = [n == m for n, m in zip(view.shape, shape[lead:], strict=True)]
-        strides = (*(0,) * lead, *(s if kept else 0 for s, kept in zip(strides, same, strict=True)))
+        strides = (*(0,) * lead, *(s if equal else 0 for s, equal in zip(strides, same, strict=True)))
     return leaf, View(view.dtype, shape, strides, offset)
 
 

@@ -1,4 +1,4 @@
-"""Classical models taken apart: trees as a descent and what follows it, and labels that are words as indices into them.
+"""Classical models decomposed: trees as a descent and what follows it, and labels that are words as indices into them.
 
 What is numeric is then compiled like any other operator; only the words themselves are looked up in Python.
 """

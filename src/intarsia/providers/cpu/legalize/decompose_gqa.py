@@ -1,6 +1,6 @@
-"""GroupQueryAttention taken apart: caches and turned queries by their definitions, attention over them by its kernel.
+"""GroupQueryAttention decomposed: caches and turned queries by their definitions, attention over them by its kernel.
 
-Nodes whose scores get a bias, a sink or a smooth softmax, or are asked for, stay as they are, and so do those with padded
+Nodes whose scores get a bias, a sink or a smooth softmax, or are requested, stay as they are, and so do those with padded
 chunks, sliding caches, or of other types than float32.
 """
 
@@ -28,7 +28,7 @@ _PLAIN: dict[str, Any] = {
 
 
 def decompose_gqa(inference: Inference, _: LegalizeEnv) -> Graph | None:
-    """The graph with GroupQueryAttention in parts; None if it has none that can be taken apart."""
+    """The graph with GroupQueryAttention in parts; None if it has none that can be decomposed."""
     out = inference.graph.clone()
     changed, nodes = False, []
     for node in out.nodes:
@@ -62,10 +62,10 @@ def _parts(graph: Graph, node: Node, inference: Inference) -> list[Node] | None:
     query = types[0]
     if not isinstance(query, TensorType) or query.shape is None or len(query.shape) != 3:
         return None
-    return _Apart(graph, node, given, heads, groups).nodes()
+    return _Decomposed(graph, node, given, heads, groups).nodes()
 
 
-class _Apart(NodeParts):
+class _Decomposed(NodeParts):
     def __init__(self, graph: Graph, node: Node, given: dict[str, str], heads: int, groups: int) -> None:
         super().__init__(graph, node)
         self.given, self.heads, self.groups = given, heads, groups

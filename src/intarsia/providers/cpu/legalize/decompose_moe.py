@@ -1,4 +1,4 @@
-"""MoE and QMoE taken apart: routing by standard operators, rows sorted by expert, and products by kernels (`expert_matmul`).
+"""MoE and QMoE decomposed: routing by standard operators, rows sorted by expert, and products by kernels (`expert_matmul`).
 
 Nodes whose operands do not fit together stay as they are: their own definitions say what is wrong. So do weights that are
 computed at run time or stored as floats of 8 bits, and the sparse mixer.
@@ -32,7 +32,7 @@ _ACTIVATION: dict[str, Any] = {"activation_alpha": 1.0, "activation_beta": 0.0, 
 
 
 def decompose_moe(inference: Inference, _: LegalizeEnv) -> Graph | None:
-    """The graph with mixtures of experts in parts; None if it has none that can be taken apart."""
+    """The graph with mixtures of experts in parts; None if it has none that can be decomposed."""
     out = inference.graph.clone()
     changed, nodes = False, []
     for node in out.nodes:

@@ -1,4 +1,4 @@
-"""Support vector machines taken apart: products with tables that are packed once, and small definitions behind them.
+"""Support vector machines decomposed: products with tables that are packed once, and small definitions behind them.
 
 Nodes whose attributes do not fit together stay as they are: their own definitions say what is wrong.
 """

@@ -25,7 +25,7 @@ _GROWTH_LIMIT_NBYTES = 1 << 20
 
 
 def requantize_weights(inference: Inference, env: LegalizeEnv) -> Graph | None:
-    """The graph with constants in the place of QuantizeLinear nodes of such weights; None if there are none.
+    """The graph with constants instead of QuantizeLinear nodes of such weights; None if there are none.
 
     A quantiser that meets a weight behind other nodes (the gates of an LSTM in another order) quantises each of their results.
     """
@@ -37,20 +37,20 @@ def requantize_weights(inference: Inference, env: LegalizeEnv) -> Graph | None:
     out = graph.clone()
     readers = Counter(name for node in out.nodes for name in node.used_names())
     readers.update(out.output_names())
-    kept = []
+    nodes = []
     for original, node in zip(reversed(graph.nodes), reversed(out.nodes), strict=True):
         name = node.outputs[0] if node.outputs else ""
         if name in stored or id(original) in taken and not readers[name]:
             readers.subtract(node.used_names())
         else:
-            kept.append(node)
-    out.nodes = kept[::-1]
+            nodes.append(node)
+    out.nodes = nodes[::-1]
     out.constants.update((name, made[name]) for name in stored if readers[name])
     return out
 
 
 def dequantize_weights(inference: Inference, env: LegalizeEnv) -> Graph | None:
-    """The graph with dequantised constants in the place of the nodes that compute them; None if there are none."""
+    """The graph with dequantised constants instead of the nodes that compute them; None if there are none."""
     graph = inference.graph
     made, taken = _computed(inference, env.registry)
     if not taken:
@@ -100,7 +100,7 @@ def _grows(kind: object, shape: tuple[int, ...], operands: Sequence[Constant | N
 
 
 class _Lazy:
-    """Computes the node when its result is asked for."""
+    """Computes the node when its result is requested."""
 
     def __init__(self, node: Node, operands: Sequence[Constant | None], registry: Registry, brief: Sequence[Constant]) -> None:
         self.node, self.operands, self.registry, self.brief = node, operands, registry, brief

@@ -40,7 +40,7 @@ class _Known:
 
 
 def fold_byte_chains(inference: Inference, env: LegalizeEnv) -> Graph | None:
-    """The graph with tables in the place of such chains; None if there are none."""
+    """The graph with tables instead of such chains; None if there are none."""
     return None if env.keeps_qdq else _Rewrite(inference, env.registry, env.target).run()
 
 
@@ -106,19 +106,19 @@ class _Rewrite:
 
     def _replaced(self, tables: dict[str, str]) -> Graph:
         graph = self.graph.clone()
-        kept: list[Node] = []
+        nodes: list[Node] = []
         for node in graph.nodes:
             out = node.outputs[0] if node.outputs else ""
             if out not in tables:
-                kept.append(node)
+                nodes.append(node)
                 continue
             label = derived_name(out, "table")
             graph.constants[label] = Constant.of(label, self._table(tables[out], out))
             inputs = [tables[out], label]
-            kept.append(Node("Lookup", inputs, [out], {}, DOMAIN, node.name, 1, origin=node.origin))
+            nodes.append(Node("Lookup", inputs, [out], {}, DOMAIN, node.name, 1, origin=node.origin))
         used = set(graph.output_names())
         needed: list[Node] = []
-        for node in reversed(kept):
+        for node in reversed(nodes):
             if not used.isdisjoint(node.outputs) or not node.outputs or node.outputs[0] not in self.known:
                 needed.append(node)
                 used |= node.used_names()

@@ -146,7 +146,7 @@ class Draft(GraphRewriter):
         self, like: Node, op_type: str, version: int, inputs: list[str], output: str = "", domain: str = "",
         attributes: Mapping[str, object] | None = None,
     ) -> str:  # fmt: skip
-        """A node in the place of `like`; returns its output's name."""
+        """A node instead of `like`; returns its output's name."""
         output = output or self.name(like.outputs[0])
         self.nodes.append(
             Node(op_type, inputs, [output], dict(attributes or {}), domain, like.name, version, origin=like.origin)

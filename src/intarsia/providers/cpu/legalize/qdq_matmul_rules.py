@@ -1,4 +1,4 @@
-"""Products of dequantised tensors, taken apart: the integers' product, and its scale; see `qdq_to_integer`."""
+"""Products of dequantised tensors, decomposed: the integers' product, and its scale; see `qdq_to_integer`."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class _Rewrite:
         return own is not None and own.dtype == zero.dtype and own.size == 1 and own.reshape(-1)[0] == zero.reshape(-1)[0]
 
     def _quantize(self, node: Node) -> bool:
-        """Inside the model, times the reciprocal of the scale in the place of the division."""
+        """Inside the model, times the reciprocal of the scale instead of the division."""
         draft = self.draft
         if node.inputs[0] not in self.inner or draft.dtype(node.inputs[0]) is not DType.FLOAT:
             return False

@@ -214,7 +214,7 @@ class _Rewrite:
         """Bytes that are dequantised and quantised alike are the bytes."""
         self._index()
         same: dict[str, str] = {}
-        kept: list[Node] = []
+        nodes: list[Node] = []
         for node in self.graph.nodes:
             steps = self._quantised(node)
             given = self._dequantised(node.inputs[0]) if steps is not None else None
@@ -222,13 +222,13 @@ class _Rewrite:
                 source = self.producers[node.inputs[0]].inputs[0]
                 same[node.outputs[0]] = same.get(source, source)
             else:
-                kept.append(node)
+                nodes.append(node)
         if not same:
             return
         self.changed = True
-        used = self.results | {same.get(n, n) for node in kept for n in node.used_names()}
+        used = self.results | {same.get(n, n) for node in nodes for n in node.used_names()}
         self.graph.nodes = []
-        for node in kept:
+        for node in nodes:
             if node.op_type == "DequantizeLinear" and node.outputs[0] not in used:
                 continue
             self.graph.nodes.append(node)

@@ -3,7 +3,7 @@
 Every value of float16 or bfloat16 gets a float32 twin; nodes that compute with numbers work on twins, and a value is rounded
 to 16 bits only where the model ends or where a node takes nothing else. Weights stay as they are stored until they are
 packed. So such a model has float32's kernels and at least its own accuracy: what it would round in between keeps its digits.
-Nodes know what they were widened from, as a CPU may multiply the model's own numbers faster (`precision.asked`).
+Nodes know what they were widened from, as a CPU may multiply the model's own numbers faster (`precision.options_at`).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def original_type(constant: Constant) -> DType | None:
 
 
 class Widened:
-    """A constant's numbers as float32, made when they are asked for."""
+    """A constant's numbers as float32, made when they are requested."""
 
     def __init__(self, constant: Constant) -> None:
         self.constant = constant

@@ -44,7 +44,7 @@ class Surroundings(Protocol):
     def read(self, *names: str) -> tuple[tuple[str, ...], tuple[Shape | None, ...]]:
         """Buffers of values, and views of them."""
 
-    def lower_apart(self, graph: Graph) -> Any:
+    def lower_separately(self, graph: Graph) -> Any:
         """A body as a program of its own."""
 
     def types_of(self, graph: Graph) -> dict[str, ValueType]:
@@ -95,11 +95,11 @@ def _loop_step(node: Node, around: Surroundings) -> LoopStep:
         inner.followed = frozenset(followed)
         kinds, _ = carried_types(made, list(initial[:states]), states)
         inner.inputs = _inputs(body, [*head, *map(_tensor, kinds), *initial[states:]], captured, around)
-        lowered = around.lower_apart(inner)
+        lowered = around.lower_separately(inner)
         written = _without_loops(inner, lowered)
         if written is not None:
             inner = written
-            lowered = around.lower_apart(inner)
+            lowered = around.lower_separately(inner)
         taken = lowered.executable.inputs[len(head) :][:states]
         carried = tuple(_carried(v, n, lowered) for v, n in zip(taken, names[:states], strict=True))
         rows = tuple(_row(n, lowered) for n in names[states:])
@@ -187,10 +187,10 @@ def _known_ahead(lowered: LoweredBody, shapes: Sequence[Shape]) -> bool:
     if len(segments) != 1:
         return False
     known, segment = _known(executable), segments[0]
-    asked: list[Dim] = [d for shape in shapes for d in shape]
-    asked += [d for b in segment.buffers.values() for d in b.shape]
-    asked += [d for c in (*segment.constraints, *executable.constraints) for d in (c.left, c.right)]
-    return all(symbols_of(d) <= known for d in asked)
+    dims: list[Dim] = [d for shape in shapes for d in shape]
+    dims += [d for b in segment.buffers.values() for d in b.shape]
+    dims += [d for c in (*segment.constraints, *executable.constraints) for d in (c.left, c.right)]
+    return all(symbols_of(d) <= known for d in dims)
 
 
 def _known(executable: Executable) -> set[str]:

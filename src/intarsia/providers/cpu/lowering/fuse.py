@@ -273,15 +273,15 @@ class _Grouper:
         return kind.shape or () if isinstance(kind, TensorType) else ()
 
     def _sizes_of(self, node: Node) -> set[str]:
-        """Symbols in the shapes of what a node reads and writes, in its primitives, and in what it asks of sizes."""
+        """Symbols in the shapes of what a node reads and writes, in its primitives, and in what it requires of sizes."""
         found: set[str] = set()
         for name in (*node.inputs, *node.outputs):
             found.update(s for d in self._shape(name) for s in symbols_of(d))
         for root in self.inference.traces.get(node.outputs[0]) or ():
             for t in walk([root]) if root is not None else ():
                 found.update(s for d in flat_dims(t.attrs) for s in symbols_of(d))
-        for asked in self.inference.requirements.get(node.outputs[0], ()):
-            found |= symbols_of(asked.left) | symbols_of(asked.right)
+        for requirement in self.inference.requirements.get(node.outputs[0], ()):
+            found |= symbols_of(requirement.left) | symbols_of(requirement.right)
         return found
 
     def _split(self, g: Group, needed: set[str]) -> list[Group]:

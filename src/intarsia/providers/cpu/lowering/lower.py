@@ -48,7 +48,7 @@ from intarsia.providers.cpu.legalize.widen_float16 import original_type
 from intarsia.providers.cpu.lowering.batch_axis import BatchRows
 from intarsia.providers.cpu.lowering.dynamic_loop import LOOPS, loop_step
 from intarsia.providers.cpu.lowering.fuse import Group, Grouping, flat_dims, group, operand_kind
-from intarsia.providers.cpu.lowering.size_constraints import place_of, sizes_asked, unlike
+from intarsia.providers.cpu.lowering.size_constraints import place_of, size_requirements, unlike
 from intarsia.providers.cpu.lowering.spilled_tables import set_aside
 from intarsia.providers.cpu.lowering.splice_control_flow import CONTROL, spliced
 from intarsia.providers.cpu.lowering.store_as_bfloat16 import narrow
@@ -97,8 +97,8 @@ def lower_graph(
     options = LoweringOptions.of(config)
     env = LoweringEnv(target, options, _Workspace(inference.graph.constants, options, {}), MappingProxyType({}))
     env = replace(env, choices=choices(grouping, inference.graph, env) if callable(choices) else choices)
-    asked = [*unlike([*sizes_asked(legalized.given)], sizes_asked(inference))]
-    lowered = _Lowerer(inference, grouping, env, registry, config, known, begin, asked, legalized.log).run()
+    required = [*unlike([*size_requirements(legalized.given)], size_requirements(inference))]
+    lowered = _Lowerer(inference, grouping, env, registry, config, known, begin, required, legalized.log).run()
     return replace(lowered, written=tuple(given.written))
 
 
@@ -155,10 +155,10 @@ class _Workspace:
 class _Lowerer:
     def __init__(
         self, inference: Inference, grouping: Grouping, env: LoweringEnv, registry: Registry, config: Mapping[str, str],
-        known: Collection[str], begin: Callable[[KernelText], None] | None, asked: Sequence[Constraint],
+        known: Collection[str], begin: Callable[[KernelText], None] | None, required: Sequence[Constraint],
         passes: Sequence[PassEntry],
     ) -> None:  # fmt: skip
-        """`asked`: what nodes ask of sizes, those included that others were written for; `passes`: that changed the graph."""
+        """`required`: of sizes by nodes, those included that others were written for; `passes`: that changed the graph."""
         self.begin, self.passes = begin, [*passes]
         self.inference, self.grouping, self.env, self.target = inference, grouping, env, env.target
         self.registry, self.config = registry, config
@@ -174,8 +174,8 @@ class _Lowerer:
         self.jumps = False  # whether one of them is a jump
         self.produced: set[str] = set()  # by the segment being built
         self.constraints: list[Constraint] = []
-        self.of_sizes = [*asked]  # not yet among a segment's constraints
-        self.asked = {(c.kind, c.left, c.right) for c in asked}
+        self.of_sizes = [*required]  # not yet among a segment's constraints
+        self.known_requirements = {(c.kind, c.left, c.right) for c in required}
         self.looked_at = -1  # how many symbols were known when `of_sizes` was looked through
         self.defined: set[str] = set(known)  # symbols that are known when the segment being built is bound
 
@@ -287,7 +287,7 @@ class _Lowerer:
         self.passes += lowered.passes
         return lowered.executable, lowered.types
 
-    def lower_apart(self, graph: Graph) -> Lowered:
+    def lower_separately(self, graph: Graph) -> Lowered:
         """A body as a program of its own, which knows no sizes but those of its inputs."""
         lowered = lower_graph(graph, self.registry, self.target, self.config)
         self.passes += lowered.passes
@@ -529,8 +529,8 @@ class _Lowerer:
     def _ask(self, constraint: Constraint) -> None:
         """What a kernel relies on beyond what definitions ask."""
         key = (constraint.kind, constraint.left, constraint.right)
-        if key not in self.asked:
-            self.asked.add(key)
+        if key not in self.known_requirements:
+            self.known_requirements.add(key)
             self.constraints.append(constraint)
 
     def _constrain_views(self, g: Group, where: str) -> None:

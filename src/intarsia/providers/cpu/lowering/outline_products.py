@@ -47,8 +47,8 @@ def split_definition(name: str, root: Tensor, node: Node, graph: Graph, types: d
     order = walk([root])
     again = {id(t.args[0]) for t in order if _takes_again(t)} | _tables(order)
     wide = _wide(order)
-    apart = (t.prim == "dot" or (t.prim in WHOLE and t is not last) or _goes_by_axis(t) for t in order)
-    if not wide and not again and not any(apart):
+    outlined = (t.prim == "dot" or (t.prim in WHOLE and t is not last) or _goes_by_axis(t) for t in order)
+    if not wide and not again and not any(outlined):
         return [Piece(name, root)]
     splitter = _Splitter(name, node, graph, types)
     made: dict[int, Tensor] = {}

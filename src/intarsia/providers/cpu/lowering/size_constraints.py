@@ -13,7 +13,7 @@ from intarsia.ops.nn.sliding_windows import CLIPPED, may_be_clipped
 from intarsia.plan.size_constraints import WINDOWS_ON_HOST, Constraint
 
 
-def sizes_asked(inference: Inference) -> Iterator[Constraint]:
+def size_requirements(inference: Inference) -> Iterator[Constraint]:
     """Of all nodes of a graph, each once: what other sizes want kernels of their own for comes before what is an error."""
     yield from unlike(_divisors(inference), _windows(inference), _definitions(inference))
 
@@ -31,8 +31,8 @@ def unlike(*several: Iterable[Constraint]) -> Iterator[Constraint]:
 def _definitions(inference: Inference) -> Iterator[Constraint]:
     """What definitions ask (`primitives.requirements`); kernels that stand for a definition may rely on all of it."""
     for node in inference.graph.nodes:
-        for asked in inference.requirements.get(node.outputs[0], ()):
-            yield Constraint(asked.kind, asked.left, asked.right, place_of(node), what=asked.what)
+        for requirement in inference.requirements.get(node.outputs[0], ()):
+            yield Constraint(requirement.kind, requirement.left, requirement.right, place_of(node), what=requirement.what)
 
 
 def _divisors(inference: Inference) -> Iterator[Constraint]:

@@ -1,4 +1,4 @@
-"""Tables that kernels read as they are, a few rows in a run: kept in a file of the process's own instead of its memory.
+"""Tables that kernels read as they are, a few rows in a run: stored in a file of the process's own instead of its memory.
 
 A model's file is read, not mapped, since others may write to it; so a session that compiles would have a table of words in
 memory whole. It is written to a file in the cache's folder that has no name any more before its first byte is there, and mapped

@@ -333,7 +333,7 @@ class _Splicer:
         self._check(executable)
         prefix = f"{self.first}%{tag}/"
         places = dict(zip(inner.input_names(), [*buffers, *(around.canonical(n) for n in captured)], strict=True))
-        places |= self._kept(executable, prefix)
+        places |= self._held(executable, prefix)
         steps: list[Step | Jump] = []
         for segment in executable.segments():
             places |= self._buffers(segment, places, prefix)
@@ -349,8 +349,8 @@ class _Splicer:
     def _check(self, executable: Executable) -> None:
         """Raises where the body is not native throughout, where its sizes are not known before the run, or where it divides
         by sizes that may be 0: these need not be looked at where the body does not run."""
-        asked = [*executable.constraints, *(c for segment in executable.segments() for c in segment.constraints)]
-        if any(c.kind == "divisor" or c.variant for c in asked):
+        constraints = [*executable.constraints, *(c for segment in executable.segments() for c in segment.constraints)]
+        if any(c.kind == "divisor" or c.variant for c in constraints):
             raise _NeedsPython
         if len(executable.units) > 1 or not all(isinstance(u, Segment) for u in executable.units) or executable.sizes:
             raise _NeedsPython
@@ -358,7 +358,7 @@ class _Splicer:
             if axis < 0 or symbol not in self.around.defined:
                 raise _NeedsPython
 
-    def _kept(self, executable: Executable, prefix: str) -> dict[str, str]:
+    def _held(self, executable: Executable, prefix: str) -> dict[str, str]:
         for name, array in executable.constants.items():
             if array.dtype.hasobject:
                 raise _NeedsPython

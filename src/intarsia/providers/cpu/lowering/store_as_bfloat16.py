@@ -15,7 +15,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.primitives.lang import Tensor, cast, factor, walk
 from intarsia.primitives.substitute import substitute
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
-from intarsia.providers.cpu.kernels.common.precision import asked
+from intarsia.providers.cpu.kernels.common.precision import options_at
 from intarsia.providers.cpu.kernels.common.template import Template, Workspace
 from intarsia.providers.cpu.lowering.fuse import Group, Grouping, operand_kind
 
@@ -23,16 +23,16 @@ _WHOLE = frozenset(("concat", "scan", "scatter", "dot", "argreduce"))  # what no
 
 
 def narrow(
-    grouping: Grouping, kept: Collection[str], sized: Callable[[Group], bool], workspace: Workspace, target: Target
+    grouping: Grouping, read_elsewhere: Collection[str], sized: Callable[[Group], bool], workspace: Workspace, target: Target
 ) -> set[str]:
     """Rounds such values: changes their groups, and returns the values.
 
     Args:
-        kept: values that are read otherwise, too: the graph's outputs.
+        read_elsewhere: values that are read otherwise, too: the graph's outputs.
         sized: whether a group's sizes are known when a run begins, so that it surely has a kernel.
     """
     readers: dict[str, list[Group]] = {}
-    others = {grouping.canonical(name) for name in kept}
+    others = {grouping.canonical(name) for name in read_elsewhere}
     for g in grouping.groups:
         taken = _rounded_operands(g, workspace, target) if not g.host and sized(g) else ()
         sums = _summed(g, workspace.options) if taken else ()
@@ -55,7 +55,7 @@ def narrow(
 
 
 def _rounded_operands(g: Group, workspace: Workspace, target: Target) -> tuple[str, ...]:
-    if g.template is None or asked(workspace.options, g.template.node).arithmetic != "bfloat16":
+    if g.template is None or options_at(workspace.options, g.template.node).arithmetic != "bfloat16":
         return ()
     return g.template.rounds(target, workspace)
 

@@ -18,11 +18,11 @@ from intarsia.plan.microbatch_cost import CACHE_NBYTES
 from intarsia.primitives.batch_axis import ALIKE, leading
 from intarsia.providers.cpu.lowering.batch_axis import BatchRows
 
-_THREADS = 2  # whose caches the largest value must fill: a program that is kept serves any number of threads
+_THREADS = 2  # whose caches the largest value must fill: a program that is cached serves any number of threads
 _SIZE = "batch"
 
 
-def with_open_batch(graph: Graph, registry: Registry) -> Graph | None:
+def with_symbolic_batch(graph: Graph, registry: Registry) -> Graph | None:
     """The graph with a symbol for the number of rows of its batch; None where that is not worth it or cannot be."""
     batch = _batch(graph)
     convolutions = sum(n.op_type == "Conv" for n in graph.nodes)
@@ -32,11 +32,11 @@ def with_open_batch(graph: Graph, registry: Registry) -> Graph | None:
         fixed = infer(graph, registry)
         if _largest(fixed) < CACHE_NBYTES * _THREADS:
             return None
-        opened = _opened(fixed, batch)
-        found = infer(opened, registry)
+        symbolic = _symbolic(fixed, batch)
+        found = infer(symbolic, registry)
     except IntarsiaError:
         return None
-    return opened if _same(fixed, found, batch) else None
+    return symbolic if _same(fixed, found, batch) else None
 
 
 def _batch(graph: Graph) -> int:
@@ -61,15 +61,15 @@ def _largest(inference: Inference) -> int:
     return max((n for n in sizes if isinstance(n, int)), default=0)
 
 
-def _opened(fixed: Inference, batch: int) -> Graph:
+def _symbolic(fixed: Inference, batch: int) -> Graph:
     graph = fixed.graph.clone()
 
-    def opened(value: Value) -> Value:
+    def symbolic(value: Value) -> Value:
         kind, shape = value.type, _shape(value)
         assert isinstance(kind, TensorType)
         return replace(value, type=replace(kind, shape=(symbol(_SIZE), *shape[1:]))) if shape[:1] == (batch,) else value
 
-    graph.inputs = [opened(v) for v in graph.inputs]
+    graph.inputs = [symbolic(v) for v in graph.inputs]
     graph.outputs = [replace(v, type=None) for v in graph.outputs]
     graph.types = {}
     for number, node in enumerate(graph.nodes):

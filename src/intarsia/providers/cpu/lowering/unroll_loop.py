@@ -1,4 +1,4 @@
-"""Loops inside the body of a growing loop, written out: a body that ran each of their trips apart becomes one native segment.
+"""Loops inside the body of a growing loop, written out: a body that ran each of their trips alone becomes one native segment.
 
 Loop(n, c, a) <body(i, c, a) => (c, b, row)>   =   a1, row1 = body(0, true, a)   a2, row2 = body(1, true, a1)  ...
                                                    rows = Concat(Unsqueeze(row1), Unsqueeze(row2), ...)

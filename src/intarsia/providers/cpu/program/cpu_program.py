@@ -123,7 +123,7 @@ class CpuProgram(Program):
         from intarsia.codegen.llvm.jit import get_engine
         from intarsia.codegen.llvm.target import Target
         from intarsia.providers.cpu.lowering.lower import lower_graph
-        from intarsia.providers.cpu.lowering.symbolic_batch import with_open_batch
+        from intarsia.providers.cpu.lowering.symbolic_batch import with_symbolic_batch
         from intarsia.providers.cpu.program import autotune
         from intarsia.providers.cpu.value_names import without_mark
 
@@ -134,7 +134,7 @@ class CpuProgram(Program):
         if autotune.budget_ms(context):
             choices = autotune.Chooser(registry, context, target, cls)
         else:
-            graph = with_open_batch(graph, registry) or graph
+            graph = with_symbolic_batch(graph, registry) or graph
         engine = get_engine(target)
         native = missing_text() if target == Target.host() else None
         with compile_ahead.compilation(engine) as compilation:

@@ -59,14 +59,14 @@ def _units(executable: Executable) -> list[str]:
             lines.append(f"host     {unit.node.op_type} -> {', '.join(n for n in unit.node.outputs if n)}  ({unit.reason})")
             continue
         lines.append(f"segment  {len(unit.steps)} steps, in: {', '.join(unit.inputs)}; out: {', '.join(unit.outputs)}")
-        asked: dict[str, list[str]] = {}
+        relied_on: dict[str, list[str]] = {}
         for constraint in unit.constraints:
-            asked.setdefault(constraint.where, []).append(f"    relies on {constraint}")
+            relied_on.setdefault(constraint.where, []).append(f"    relies on {constraint}")
         for s in unit.steps:
             symbol = s.kernel.symbol if isinstance(s, Step) else f"{s.offset:+d}"
             lines.append(f"  {s.title:40} {', '.join(s.reads)} -> {', '.join(s.writes)}  [{symbol}]")
-            lines += asked.pop(s.where, ()) if isinstance(s, Step) else ()
-        lines += [f"  {where}\n{text}" for where, texts in asked.items() for text in texts]
+            lines += relied_on.pop(s.where, ()) if isinstance(s, Step) else ()
+        lines += [f"  {where}\n{text}" for where, texts in relied_on.items() for text in texts]
     return lines + [f"relies on {constraint}: {constraint.where}" for constraint in executable.constraints]
 
 

@@ -58,13 +58,13 @@ def moving(root: Tensor, buffers: tuple[str, ...], sizes: tuple[Dim, ...]) -> Bu
 
 
 def in_place(
-    steps: Sequence[Step | Jump], kept: Collection[str], buffer: Callable[[str], Buffer], target: Target
+    steps: Sequence[Step | Jump], external: Collection[str], buffer: Callable[[str], Buffer], target: Target
 ) -> list[Step | Jump]:
-    """The steps without the copies that can be spared; values in `kept` are read elsewhere, too."""
+    """The steps without the copies that can be spared; values in `external` are read elsewhere, too."""
     plain = [s for s in steps if isinstance(s, Step)]
     if len(plain) < len(steps) or not any(isinstance(s.call, Joined | Taken) for s in plain):
         return list(steps)
-    return [*_Moves(plain, kept, buffer, target).run()]
+    return [*_Moves(plain, external, buffer, target).run()]
 
 
 def _writer(step: Step) -> _Call | None:
@@ -88,9 +88,9 @@ class _Moves:
     """The steps of a segment while copies are taken out."""
 
     def __init__(
-        self, steps: Sequence[Step], kept: Collection[str], buffer: Callable[[str], Buffer], target: Target
+        self, steps: Sequence[Step], external: Collection[str], buffer: Callable[[str], Buffer], target: Target
     ) -> None:  # fmt: skip
-        self.kept, self.buffer, self.target = kept, buffer, target
+        self.external, self.buffer, self.target = external, buffer, target
         self.slots: list[list[Step]] = [[step] for step in steps]  # what became of each step
         self.readers: dict[str, list[int]] = {}
         self.writers: dict[str, list[int]] = {}
@@ -123,7 +123,8 @@ class _Moves:
 
     def _moved(self, name: str, other: tuple[int, ...] = ()) -> bool:
         """Whether all that reads a value, but for the steps `other`, could read it as channels of a wider image."""
-        return name not in self.kept and all(i in other or self._reads(i, name) is not None for i in self.readers.get(name, ()))
+        readers = self.readers.get(name, ())
+        return name not in self.external and all(i in other or self._reads(i, name) is not None for i in readers)
 
     def _reads(self, index: int, name: str) -> _Call | None:
         """The call of the convolution or pooling whose image a value is, and nothing else."""
@@ -204,7 +205,7 @@ class _Moves:
         shape, source, begin = self.buffer(name).shape, name, Place(0, self._nbytes(name))
         writers = self.writers.get(name, [])
         owner = self.slots[writers[0]][0].call if len(writers) == 1 and self.slots[writers[0]] else None
-        only = self.readers.get(name) == [index] and name not in self.kept
+        only = self.readers.get(name) == [index] and name not in self.external
         if isinstance(owner, Taken) and only and self.buffer(owner.source).shape == owner.shape:
             source, begin = owner.source, self._place(owner)
             self._drop(writers[0])

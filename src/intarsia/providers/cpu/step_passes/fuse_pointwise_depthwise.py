@@ -24,26 +24,26 @@ _LEAST_NBYTES = 1 << 20  # of the map between: smaller ones stay in the second-l
 _STRIPE_NBYTES = 3 << 18
 
 
-def depth_first(steps: Sequence[Step | Jump], kept: Collection[str], target: Target) -> list[Step | Jump]:
-    """The steps with pairs joined; values in `kept` are read elsewhere, too."""
+def depth_first(steps: Sequence[Step | Jump], read_elsewhere: Collection[str], target: Target) -> list[Step | Jump]:
+    """The steps with pairs fused; values in `read_elsewhere` are read elsewhere, too."""
     if any(isinstance(s, Jump) for s in steps):
         return list(steps)
     uses = Counter(name for step in steps for name in step.reads)
     made: list[Step | Jump] = []
     for step in steps:
         before = made[-1] if made else None
-        if isinstance(before, Step) and isinstance(step, Step) and _fit(before, step, uses, kept):
+        if isinstance(before, Step) and isinstance(step, Step) and _fit(before, step, uses, read_elsewhere):
             made[-1] = _joined(before, step, target)
         else:
             made.append(step)
     return made
 
 
-def _fit(before: Step, step: Step, uses: Counter[str], kept: Collection[str]) -> bool:
+def _fit(before: Step, step: Step, uses: Counter[str], read_elsewhere: Collection[str]) -> bool:
     product, window = before.call, step.call
     if not isinstance(product, ProductCall) or not isinstance(window, DepthwiseCall):
         return False
-    if window.x != product.y or uses[product.y] != 1 or product.y in kept:
+    if window.x != product.y or uses[product.y] != 1 or product.y in read_elsewhere:
         return False
     if not product.x_place == product.y_place == window.x_place == window.y_place == WHOLE:
         return False
@@ -111,8 +111,8 @@ class PairCall(ScratchCall):
         blocks: list[Any] = []
         for stripe in found:
             low, high = stripe.inner
-            lacking = self._product(size, shape, low, low + stripe.kept)
-            adding = self._product(size, shape, low + stripe.kept, high)
+            lacking = self._product(size, shape, low, low + stripe.retained)
+            adding = self._product(size, shape, low + stripe.retained, high)
             blocks.append((stripe, lacking, adding, self._window(shape, stripe)))
         return fused_pointwise_depthwise_kernel.stripe_args(
             Code(self.product_symbol), Code(self.window_symbol), Ref(SCRATCH), nbytes, shape.batch, blocks

@@ -179,7 +179,7 @@ class TestWhatElseIsGiven:
             value: object
 
         monkeypatch.setattr(holders, "WORDS", np.zeros(2, np.int64))
-        monkeypatch.setattr(holders, "_kept", [])
+        monkeypatch.setattr(holders, "_held", [])
         holders.note(Loose, "value")
         assert not holders.WORDS.any()
         holders.note(Held, "second")

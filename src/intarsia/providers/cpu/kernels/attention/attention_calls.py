@@ -1,6 +1,6 @@
 """The calls of attention's kernels as values over symbolic sizes: buffers, sizes and the functions that are called.
 
-Steps that are read from the cache name this module: apart from what chooses kernels and writes them, which a session that only
+Steps that are read from the cache name this module: without what chooses kernels and writes them, which a session that only
 meets other sizes does not need.
 """
 

@@ -44,9 +44,9 @@ def cache_rows_text(target: Target) -> KernelText:
         behind = body.add(before, steps)
         olds, news = body.at(past, body.mul(body.mul(head, had), row)), body.at(new, body.mul(body.mul(head, steps), row))
         to = body.at(out, body.mul(body.mul(head, capacity), row))
-        kept = body.min(end, had)
+        retained = body.min(end, had)
         with body.when(moves):
-            for low, high in ((begin, body.min(kept, before)), (body.max(begin, behind), kept)):
+            for low, high in ((begin, body.min(retained, before)), (body.max(begin, behind), retained)):
                 with body.when(body.less(low, high)):
                     place, nbytes = body.mul(low, row), body.mul(body.sub(high, low), row)
                     copy_either(body, past_caches, large, body.at(olds, place), body.at(to, place), nbytes)

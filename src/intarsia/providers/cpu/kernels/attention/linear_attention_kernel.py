@@ -93,16 +93,16 @@ class _LinearAttention:
         self.masks = [body.mask(body.sub(left, i * self.lanes), self.lanes) for i in range(self.form.vectors)]
         self.corner = body.add(body.mul(body.mul(owner, v["key_size"]), v["value_size"]), self.column)
         self._begin()
-        kept = body.sub(v["steps"], v["window"]) if self.form.windowed else body.i(0)
+        first_slot = body.sub(v["steps"], v["window"]) if self.form.windowed else body.i(0)
         with body.loop(0, v["steps"]) as t:
             self._step(body.add(body.mul(self.row, v["steps"]), t))
             if self.form.windowed:
-                slot = body.sub(t, kept)
+                slot = body.sub(t, first_slot)
                 with body.when(body.less(-1, slot)):
                     self._keep(slot)
         with body.when(self._given("present")):
             if self.form.windowed:
-                with body.loop(0, body.sub(0, kept)) as slot:
+                with body.loop(0, body.sub(0, first_slot)) as slot:
                     self._each_row(
                         self._present(slot), lambda i, at: self._store_row([body.zero(_F32, self.lanes)] * len(self.masks), at)
                     )

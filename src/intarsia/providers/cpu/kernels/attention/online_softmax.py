@@ -122,8 +122,8 @@ class Rows:
         power = b.bitcast(b.call(look_up, [first, bits, second]), self.integers)
         power = b.bitcast(b.add(power, b.shl(bits, body.splat(_I32(_PART_SHIFT), lanes))), self.vector)
         more = b.fmul(body.fma(self.constant(_EXP2_PARTS[1]), f, self.constant(_EXP2_PARTS[0]), _F32, lanes), f)
-        kept = b.fcmp_unordered(">=", x, least)
-        return b.select(kept, body.fma(power, more, power, _F32, lanes), body.zero(_F32, lanes))
+        above = b.fcmp_unordered(">=", x, least)
+        return b.select(above, body.fma(power, more, power, _F32, lanes), body.zero(_F32, lanes))
 
     def _part_powers(self) -> list[Value]:
         """2^(i / 32) less what i adds to the bits of an exponent."""
@@ -154,8 +154,8 @@ class Rows:
         scale = body.intrinsic("llvm.x86.avx512.mask.scalef.ps.512", self.vector, [self.vector] * 3 + [i16, _I32])
         fraction = b.call(reduce, [x, _I32(_DOWNWARDS), zero, i16(-1), _I32(_AS_SET)])
         p = self._polynomial(fraction, _EXP2_FOR_PAIRS)
-        kept = b.bitcast(b.fcmp_unordered(">=", x, self.constant(_LEAST_EXPONENT)), i16)
-        return b.call(scale, [p, x, zero, kept, _I32(_AS_SET)])
+        mask = b.bitcast(b.fcmp_unordered(">=", x, self.constant(_LEAST_EXPONENT)), i16)
+        return b.call(scale, [p, x, zero, mask, _I32(_AS_SET)])
 
     def _polynomial(self, f: Value, coefficients: tuple[float, ...]) -> Value:
         p = self.constant(coefficients[-1])

@@ -16,7 +16,7 @@ def steps_at_once(target: Target, lanes: int) -> int:
 
 
 class Numbers:
-    """Numbers of lines of `count` of them, side by side in memory, asked for in order: as many as a vector has lanes are loaded
+    """Numbers of lines of `count` of them, side by side in memory, requested in order: as many as a vector has lanes are loaded
     at once (`load`) where these can be multiplied by, else each is broadcast."""
 
     def __init__(

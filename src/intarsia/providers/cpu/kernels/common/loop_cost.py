@@ -1,6 +1,6 @@
 """Cost of loop kernels.
 
-Steps that are read from the cache name a class of this module: apart from `lower`, since a session that only meets another
+Steps that are read from the cache name a class of this module: without `lower`, since a session that only meets another
 size needs none of what lowers a graph.
 """
 

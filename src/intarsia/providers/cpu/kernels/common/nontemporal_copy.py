@@ -23,7 +23,7 @@ def passes_caches(target: Target) -> bool:
 
 
 def copy_either(body: Body, past_caches: Value | None, large: Value, source: Value, to: Value, nbytes: Value) -> None:
-    """Copy past the caches by `copy_function` where that is there and `large`, else through them; the former asks for a `fence`
+    """Copy past the caches by `copy_function` where that is there and `large`, else through them; the former requires a `fence`
     behind all of them."""
     if past_caches is None:
         body.copy(source, to, nbytes)

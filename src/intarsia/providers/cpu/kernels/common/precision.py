@@ -22,7 +22,7 @@ _PRODUCTS = frozenset("Conv MatMul Gemm FusedMatMul FusedConv FusedGemm Attentio
 _STORED = {"float16": DType.FLOAT16, "float16_weights": DType.FLOAT16, "bfloat16": DType.BFLOAT16}
 
 
-def asked(options: LoweringOptions, node: Node) -> LoweringOptions:
+def options_at(options: LoweringOptions, node: Node) -> LoweringOptions:
     """The options at a node: unless the options say it, products of pairs where its tensors are of bfloat16.
 
     They are the model's own numbers, rounded where it has them rounded, and sums stay in float32.
@@ -76,8 +76,8 @@ def byte_unit(options: LoweringOptions, target: Target) -> str:
 
 def may_try_pairs(options: LoweringOptions, target: Target) -> bool:
     """Whether VDPBF16PS is there and allowed, though not known to be fast: measuring decides."""
-    asked = options.arithmetic == "bfloat16" and not _named_unit(options, target)
-    return asked and target.has_pairs and not pair_unit(options, target)
+    requested = options.arithmetic == "bfloat16" and not _named_unit(options, target)
+    return requested and target.has_pairs and not pair_unit(options, target)
 
 
 def timed_for(dtype: DType, options: LoweringOptions, target: Target) -> tuple[str, ...]:

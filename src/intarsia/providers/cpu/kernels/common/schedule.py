@@ -21,7 +21,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Step
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.lowering_options import LoweringOptions
-from intarsia.providers.cpu.kernels.common.precision import asked
+from intarsia.providers.cpu.kernels.common.precision import options_at
 from intarsia.providers.cpu.kernels.common.template import FusedOperand, Template, Workspace
 
 NodeKind_contra = TypeVar("NodeKind_contra", bound=Template, contravariant=True)
@@ -57,7 +57,7 @@ class LoweringEnv:
 
     def options_of(self, template: Template) -> LoweringOptions:
         """The options at a node, whose own types may request less than float32."""
-        return asked(self.options, template.node)
+        return options_at(self.options, template.node)
 
     def timed(self, template: Template) -> str:
         """The schedule that timing has chosen for a node, or ""."""

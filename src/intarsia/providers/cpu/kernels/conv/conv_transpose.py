@@ -129,7 +129,7 @@ class TransposedConvolution(Template):
         return each
 
     @property
-    def terms_apart(self) -> float:
+    def terms_separate(self) -> float:
         """The same, if each pixel of a block is a convolution of its own."""
         return math.prod(sum(n for _, n, _, _ in side) for side in self.sides)
 
@@ -182,13 +182,13 @@ class EachPixel(WrittenSchedule):
         return Support.yes()
 
     def pays(self, node: TransposedConvolution, env: LoweringEnv) -> Support:
-        together, apart = node.terms_together, node.terms_apart
-        if together < _WORTH * apart:
-            return Support.no(f"it saves {together / apart:.2f} times the products, less than {_WORTH}")
+        together, separate = node.terms_together, node.terms_separate
+        if together < _WORTH * separate:
+            return Support.no(f"it saves {together / separate:.2f} times the products, less than {_WORTH}")
         return Support.yes()
 
     def cost(self, node: TransposedConvolution, env: LoweringEnv) -> float:
-        return self._seconds(node, env, node.terms_apart, 2)
+        return self._seconds(node, env, node.terms_separate, 2)
 
     def phases(self, node: TransposedConvolution) -> list[Phase]:
         """The block's pixels as convolutions, first axis outermost.

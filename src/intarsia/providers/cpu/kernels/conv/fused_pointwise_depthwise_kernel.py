@@ -23,7 +23,7 @@ _FIELDS = (
     "x_nbytes", "y_nbytes",
 )  # fmt: skip
 _X, _Y = 8 * ARGUMENTS["a"], 8  # where the product's arguments have its input, and the window's its result
-_HEAD = ("fresh", "kept_nbytes", "kept_from")  # words of a stripe before its three blocks of arguments
+_HEAD = ("fresh", "retained_nbytes", "retained_from")  # words of a stripe before its three blocks of arguments
 _CALLED = ("p", "i", "i")
 MOST_WORDS = 512  # of a stripe
 
@@ -35,14 +35,14 @@ class Stripe:
     Attributes:
         out: first and last + 1 line of the result.
         inner: first and last + 1 line of the map between that these see.
-        kept: how many of the first of these the stripe before it computed.
-        kept_from: where they stood among its lines.
+        retained: how many of the first of these the stripe before it computed.
+        retained_from: where they stood among its lines.
     """
 
     out: tuple[int, int]
     inner: tuple[int, int]
-    kept: int
-    kept_from: int
+    retained: int
+    retained_from: int
 
 
 def cut(lines: int, inner_lines: int, window: tuple[int, int, int], most: int, threads: int) -> list[Stripe]:
@@ -61,8 +61,8 @@ def cut(lines: int, inner_lines: int, window: tuple[int, int, int], most: int, t
         last = min(first + each, lines)
         low = min(max(0, first * stride - pad), inner_lines)
         high = max(low, min(inner_lines, (last - 1) * stride - pad + extent))
-        kept = max(0, min(before[1], high) - low)
-        found.append(Stripe((first, last), (low, high), kept, low - before[0] if kept else 0))
+        retained = max(0, min(before[1], high) - low)
+        found.append(Stripe((first, last), (low, high), retained, low - before[0] if retained else 0))
         before = (low, high)
     return found
 
@@ -83,7 +83,7 @@ def kernel_text(target: Target) -> KernelText:
         index = body.sub(number, body.mul(image, v["stripes"]))
         stripe_nbytes = body.mul(v["words"], 8)
         body.copy(body.at(args, 8 * len(_FIELDS), body.mul(index, stripe_nbytes)), stripe, stripe_nbytes)
-        fresh, kept_nbytes, kept_from = (body.load_i64(stripe, i) for i in range(len(_HEAD)))
+        fresh, retained_nbytes, retained_from = (body.load_i64(stripe, i) for i in range(len(_HEAD)))
         lacking = body.at(stripe, 8 * len(_HEAD))
         adding = body.at(lacking, body.mul(v["product_words"], 8))
         window = body.at(adding, body.mul(v["product_words"], 8))
@@ -93,14 +93,14 @@ def kernel_text(target: Target) -> KernelText:
             (body.at(window, 8), "y_nbytes"),
         ):
             body.b.store(body.at(body.load_pointer(place, 0), body.mul(image, v[nbytes])), place)
-        with body.when(body.less(0, kept_nbytes)), body.either(body.equal(number, first)) as (begins, follows):
+        with body.when(body.less(0, retained_nbytes)), body.either(body.equal(number, first)) as (begins, follows):
             with begins:
                 body.b.store(memory, body.at(lacking, 8 * ARGUMENTS["c"]))
                 body.call_pointer(v["product"], _CALLED, [lacking, 0, 1])
             with follows:
-                body.copy(body.at(memory, kept_from), memory, kept_nbytes)
+                body.copy(body.at(memory, retained_from), memory, retained_nbytes)
         with body.when(body.less(0, fresh)):
-            body.b.store(body.at(memory, kept_nbytes), body.at(adding, 8 * ARGUMENTS["c"]))
+            body.b.store(body.at(memory, retained_nbytes), body.at(adding, 8 * ARGUMENTS["c"]))
             body.call_pointer(v["product"], _CALLED, [adding, 0, 1])
         body.b.store(memory, window)
         body.call_pointer(v["window"], _CALLED, [window, 0, 1])
@@ -127,8 +127,8 @@ def stripe_args(
     ]  # fmt: skip
     for stripe, lacking, adding, seen in stripes:
         low, high = stripe.inner
-        kept = (stripe.kept * nbytes["line"], stripe.kept_from * nbytes["line"])
-        args += [high - low - stripe.kept, *kept, *lacking, *adding, *seen]
+        retained = (stripe.retained * nbytes["line"], stripe.retained_from * nbytes["line"])
+        args += [high - low - stripe.retained, *retained, *lacking, *adding, *seen]
     return args
 
 

@@ -32,7 +32,7 @@ LINE = 64  # bytes of a pixel's channels in a block
 GROUP = 32  # tiles whose sums wait at once
 BLOCK_TAPS = 18  # of a block of steps, about: two for every pixel of a 3 x 3 window
 _STREAMED_TAPS = 128  # of a block of rows' sums that is read from the second-level cache
-_L1_WAY_NBYTES = 4096  # lines so far apart are in the same set of a first-level cache of 32 KiB, which holds eight
+_L1_WAY_NBYTES = 4096  # lines so distant are in the same set of a first-level cache of 32 KiB, which holds eight
 _ROWS_FIELDS = (
     *"micro a lda b near c ldc m n taps units per rest blocks panel_nbytes tiles rows extra chunk panels".split(),
     *claiming.FIELDS,

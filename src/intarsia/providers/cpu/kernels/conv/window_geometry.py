@@ -61,16 +61,16 @@ def with_fewer_axes(made: Made) -> Made:
     if all(len(axes) == 1 for axes in groups):
         return made
     node, rank = made.node, len(made.pads) // 2
-    kept = [axes[-1] for axes in groups]  # of joined axes all have the same window
-    attributes = {n: [v[i] for i in kept] if n in _EACH_AXIS and v else v for n, v in node.attributes.items()}
-    pads = tuple(made.pads[i + end] for end in (0, rank) for i in kept)
+    last_axes = [axes[-1] for axes in groups]  # of collapsed axes all have the same window
+    attributes = {n: [v[i] for i in last_axes] if n in _EACH_AXIS and v else v for n, v in node.attributes.items()}
+    pads = tuple(made.pads[i + end] for end in (0, rank) for i in last_axes)
     if node.attributes.get("pads"):
-        attributes["pads"] = [node.attributes["pads"][i + end] for end in (0, rank) for i in kept]
+        attributes["pads"] = [node.attributes["pads"][i + end] for end in (0, rank) for i in last_axes]
     types = list(made.types)
     types[0] = _over(made.data, groups)
     if len(types) > 1 and made.operands > 1:
         weights = made.operand(1)
-        types[1] = replace(weights, shape=(*weights.shape[:2], *(weights.shape[2 + i] for i in kept)))
+        types[1] = replace(weights, shape=(*weights.shape[:2], *(weights.shape[2 + i] for i in last_axes)))
     return replace(
         made, node=node.copy(attributes=attributes), types=tuple(types), output=_over(made.output, groups), pads=pads
     )

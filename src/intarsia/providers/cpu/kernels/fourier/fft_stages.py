@@ -84,7 +84,7 @@ class Stages:
         body = self.module.function(f"radix{radix}", ("p", "p", "i", "i", "p"))
         source, target, groups, run, roots = body.args
         run_nbytes = body.mul(run, self.place)
-        apart = body.mul(groups, run_nbytes)
+        distance = body.mul(groups, run_nbytes)
         butterfly = {2: self._two, 3: self._odd, 4: self._four, 5: self._odd}[radix]
 
         def group(p: Value, twisted: bool) -> None:
@@ -93,7 +93,7 @@ class Stages:
             first = body.at(source, body.mul(p, run_nbytes))
             out = body.at(target, body.mul(body.mul(p, radix), run_nbytes))
             with body.loop(0, run_nbytes, self.place) as q:
-                found = butterfly(body, [self.load(body, first, body.mul(apart, j), q) for j in range(radix)])
+                found = butterfly(body, [self.load(body, first, body.mul(distance, j), q) for j in range(radix)])
                 for j, value in enumerate(found):
                     turned = self.product(body, value, powers[j - 1]) if j and twisted else value
                     self.store(body, turned, out, body.mul(run_nbytes, j), q)
@@ -119,7 +119,7 @@ class Stages:
         b, radix = body.b, len(a)
         half = radix // 2
         pairs = [(a[j], a[radix - j]) for j in range(1, half + 1)]
-        sums, apart = [_each(b.fadd, *p) for p in pairs], [_each(b.fsub, *p) for p in pairs]
+        sums, differences = [_each(b.fadd, *p) for p in pairs], [_each(b.fsub, *p) for p in pairs]
         total = a[0]
         for s in sums:
             total = _each(b.fadd, total, s)
@@ -127,7 +127,7 @@ class Stages:
         for i in range(1, half + 1):
             angles = [2 * math.pi * (i * j % radix) / radix for j in range(1, half + 1)]
             level = self._weighed(body, sums, [math.cos(x) for x in angles], a[0])
-            turned = self._weighed(body, apart, [math.sin(x) for x in angles], None)
+            turned = self._weighed(body, differences, [math.sin(x) for x in angles], None)
             out[i] = (b.fadd(level[0], turned[1]), b.fsub(level[1], turned[0]))
             out[radix - i] = (b.fsub(level[0], turned[1]), b.fadd(level[1], turned[0]))
         return out
@@ -150,7 +150,7 @@ class Stages:
         body = self.module.function("radix_other", ("p", "p", "i", "i", "p", "i", "p", "p"))
         source, target, groups, run, roots, radix, own, spare = body.args
         run_nbytes = body.mul(run, self.place)
-        apart = body.mul(groups, run_nbytes)
+        distance = body.mul(groups, run_nbytes)
         half = body.div(radix, 2)
         differences = body.at(spare, body.mul(radix, self.place))
         with body.loop(0, groups) as p:
@@ -162,8 +162,8 @@ class Stages:
                 zero = self.load(body, here)
                 total = list(zero)
                 with body.carry(1, body.add(half, 1), 1, total) as j:
-                    x = self.load(body, here, body.mul(apart, j))
-                    y = self.load(body, here, body.mul(apart, body.sub(radix, j)))
+                    x = self.load(body, here, body.mul(distance, j))
+                    y = self.load(body, here, body.mul(distance, body.sub(radix, j)))
                     both = _each(body.b.fadd, x, y)
                     self.store(body, both, spare, body.mul(j, self.place))
                     self.store(body, _each(body.b.fsub, x, y), differences, body.mul(j, self.place))

@@ -193,12 +193,12 @@ class _Ends:
         x = body.load(self.x, self.dtype, 1)
         y = body.load(body.at(self.x, size if unfolding else last), self.dtype, 1)
         factor = scale if unfolding else b.fmul(scale, ir_builder.Constant(scale.type, 0.5))
-        total, apart = (b.fmul(value, factor) for value in (b.fadd(x, y), b.fsub(x, y)))
+        total, difference = (b.fmul(value, factor) for value in (b.fadd(x, y), b.fsub(x, y)))
         none = ir_builder.Constant(scale.type, 0.0)
         body.store(total, self.y, self.dtype)
         if not unfolding:
-            body.store(apart, body.at(self.y, size), self.dtype)
+            body.store(difference, body.at(self.y, size), self.dtype)
             return
         body.store(none, body.at(self.y, size), self.dtype)
-        body.store(apart, body.at(self.y, last), self.dtype)
+        body.store(difference, body.at(self.y, last), self.dtype)
         body.store(none, body.at(self.y, body.add(last, size)), self.dtype)

@@ -100,8 +100,8 @@ class _Distances:
         for r, line in enumerate(lines):
             left = body.broadcast(body.at(line, body.mul(p, self.itemsize)), dtype, lanes)
             for v, x in enumerate(right):
-                apart = body.b.fsub(left, x)
-                found.append(body.fma(apart, apart, sums[r * self.vectors + v], dtype, lanes))
+                difference = body.b.fsub(left, x)
+                found.append(body.fma(difference, difference, sums[r * self.vectors + v], dtype, lanes))
         return found
 
     def _store(self, out: Value, values: list[Value]) -> None:

@@ -114,8 +114,8 @@ def _emit_halves(module: Module, tile_rows: int) -> Value:
     mask = body.mask(size, _LANES)
     multiplier, divisor = _scales(body, lines[:tile_rows], whole, k)
     body.store_masked(divisor, scales, mask, _FLOAT)
-    kept = body.alloca(4 * _LANES)
-    body.store(multiplier, kept, _FLOAT)
+    spilled = body.alloca(4 * _LANES)
+    body.store(multiplier, spilled, _FLOAT)
     emitter, step = Emitter(body.b, _LANES), body.mul(size, 2)
     with body.loop(0, whole, _LANES) as p:
         block = transposed(body, [body.load(body.at(line, body.mul(p, 4)), _FLOAT, _LANES) for line in lines])
@@ -125,7 +125,7 @@ def _emit_halves(module: Module, tile_rows: int) -> Value:
     one = Emitter(body.b)
     with body.loop(whole, k) as p, body.loop(0, size) as i:
         value = body.load(body.at(source, body.mul(i, ld), body.mul(p, 4)), _FLOAT, 1)
-        scaled = body.b.fmul(value, body.load(body.at(kept, body.mul(i, 4)), _FLOAT, 1))
+        scaled = body.b.fmul(value, body.load(body.at(spilled, body.mul(i, 4)), _FLOAT, 1))
         body.store(one.to_storage(scaled, _HALF), body.at(out, body.mul(p, step), body.mul(i, 2)), _HALF)
     body.b.ret_void()
     return body.function

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.matmul.matmul import MatMul
 
 _YES = Support.yes()
-_NOT_ASKED = Support.no("products of pairs of bfloat16 are not requested, or the CPU is no faster with them")
+_NOT_REQUESTED = Support.no("products of pairs of bfloat16 are not requested, or the CPU is no faster with them")
 _SMALL = Support.no("it has too few rows, columns or terms, or they do not fill pairs and vectors")
 
 
@@ -47,7 +47,7 @@ class Bfloat16MatMulRows(MatMulSchedule):
         if not found:
             return found
         if not reads_rows(options, env.target):
-            return _NOT_ASKED
+            return _NOT_REQUESTED
         return _YES if pays_in_rows(options, env.target, node.rows_and_batches.rows, *reversed(node.matrix_shape)) else _SMALL
 
     def cost(self, node: MatMul, env: LoweringEnv) -> float:
@@ -75,7 +75,7 @@ class Bfloat16MatMulPacked(MatMulSchedule):
         if not found:
             return found
         if not self._unit(node, env):
-            return _NOT_ASKED
+            return _NOT_REQUESTED
         depth, columns = node.matrix_shape
         if not packing_pays(node.rows_and_batches.rows, columns, depth):
             return _SMALL

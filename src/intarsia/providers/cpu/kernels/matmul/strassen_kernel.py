@@ -323,8 +323,8 @@ class Strassen(Gemm):
                     body.b.call(self.sum_rows, call)
                 bit = body.b.shl(body.i(1), slot)
                 self.there.set(body.b.or_(self.there.get(), bit))
-                kept = body.b.and_(self.safe.get(), body.b.xor(bit, body.i(-1)))
-                self.safe.set(body.b.or_(kept, body.b.shl(safe.get(), slot)))
+                others = body.b.and_(self.safe.get(), body.b.xor(bit, body.i(-1)))
+                self.safe.set(body.b.or_(others, body.b.shl(safe.get(), slot)))
 
     def _sum(self, block: Value, which: Value | int) -> Value:
         return self.body.add(self.body.mul(block, SUMS), which)

@@ -101,7 +101,7 @@ def emit_sums(module: Module, tile: Tile) -> Any:
     be written.
     """
     body = module.function("sums", ("p", "p", "p", "p", "i", "i", "i", "p", "i", "i", "p"))
-    *quarters, lda, steps, rows, out, ldo, apart, safe = body.args
+    *quarters, lda, steps, rows, out, ldo, piece_stride, safe = body.args
     lanes, b, dtype = tile.lanes, body.b, DType.FLOAT
     with body.loop(0, rows) as i:
         state = [body.zero(dtype, lanes)] * 3  # squares: of the upper row, of the lower row; the largest
@@ -114,7 +114,7 @@ def emit_sums(module: Module, tile: Tile) -> Any:
             a11, a12, a21, a22 = (body.load_masked(body.at(x, at), mask, dtype, lanes) for x in places)
             made = (b.fadd(a11, a22), b.fadd(a21, a22), b.fsub(a21, a11), b.fadd(a11, a12), b.fsub(a12, a22))
             for number, value in enumerate(made):
-                body.store(value, body.at(place, body.mul(apart, number), at), dtype)
+                body.store(value, body.at(place, body.mul(piece_stride, number), at), dtype)
             for x, row in ((a11, 0), (a12, 0), (a21, 1), (a22, 1)):
                 square = b.fmul(x, x)
                 state[row] = b.fadd(state[row], square)

@@ -7,7 +7,7 @@ words and A always packed in strips of rows that have the height of a register t
 - "amx": tiles of 16 x 16 sums, two by two of them, so that four loads of tiles serve four products.
 - "amx_emulated": the same with AMX's operations in plain code (`amx`), for tests on CPUs without them.
 
-VDPBF16PS and TDPBF16PS take numbers below 2^-126 as zeros and give none; sums of even and odd elements are apart in the latter.
+VDPBF16PS and TDPBF16PS take numbers below 2^-126 as zeros and give none; TDPBF16PS sums even and odd elements separately.
 """
 
 from __future__ import annotations

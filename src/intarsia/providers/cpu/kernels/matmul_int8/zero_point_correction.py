@@ -68,7 +68,7 @@ def _dequantized(t: Tensor) -> tuple[Tensor, Tensor, tuple[float, ...]] | None:
     and the bounds of what is a byte.
 
     The float need not become a byte in between: it is from 0 to 255 (or -128 to 127), and there are no bounds; or it still
-    lacks the same zero point, and is to be kept within bounds that lack it, too.
+    lacks the same zero point, and is to be clamped to bounds that lack it, too.
     """
     if t.prim != "cast" or t.dtype is not DType.FLOAT or t.args[0].prim != "sub":
         return None

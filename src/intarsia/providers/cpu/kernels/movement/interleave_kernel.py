@@ -48,12 +48,12 @@ class Interleave:
 
 def interleave(shape: Sequence[Dim], perm: Sequence[int], how: Moved, itemsize: int) -> Interleave | None:
     """The transpose as one of these; None where it is none, or rows are shorter than a vector."""
-    kept = [i for i, d in enumerate(shape) if d != 1]
+    longer = [i for i, d in enumerate(shape) if d != 1]
     made = [p for p in perm if shape[p] != 1]
     row, column = (product(shape[axis] for axis in axes) for axes in (how.row, how.column))
     if row in FEW and made.index(how.row[0]) == made.index(how.column[-1]) + 1:
         found, count = Interleave(number_of(row), itemsize, True), column
-    elif column in FEW and kept.index(how.column[0]) == kept.index(how.row[-1]) + 1:
+    elif column in FEW and longer.index(how.column[0]) == longer.index(how.row[-1]) + 1:
         found, count = Interleave(number_of(column), itemsize, False), row
     else:
         return None

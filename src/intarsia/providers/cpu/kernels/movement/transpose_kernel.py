@@ -50,16 +50,16 @@ class Moved:
 
 def moved(shape: Sequence[Dim], perm: Sequence[int]) -> Moved | None:
     """How the innermost axis moves, or None where it stays (axes of size 1 aside) or more than MAX_OUTER others are left."""
-    kept = [i for i, d in enumerate(shape) if d != 1]
+    longer = [i for i, d in enumerate(shape) if d != 1]
     runs: list[tuple[int, ...]] = []
     for axis in (p for p in perm if shape[p] != 1):
-        if runs and kept.index(axis) == kept.index(runs[-1][-1]) + 1:
+        if runs and longer.index(axis) == longer.index(runs[-1][-1]) + 1:
             runs[-1] = (*runs[-1], axis)
         else:
             runs.append((axis,))
-    if not runs or runs[-1][-1] == kept[-1] or len(runs) > MAX_OUTER + 2:
+    if not runs or runs[-1][-1] == longer[-1] or len(runs) > MAX_OUTER + 2:
         return None
-    column = next(r for r in runs if r[-1] == kept[-1])
+    column = next(r for r in runs if r[-1] == longer[-1])
     return Moved(runs[-1], column, tuple(r for r in runs[:-1] if r is not column))
 
 

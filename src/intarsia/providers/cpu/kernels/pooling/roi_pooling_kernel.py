@@ -145,10 +145,10 @@ class _Regions:
         return self.body.b.select(self.body.b.fcmp_ordered(">", x, y), x, y)
 
     def whole(self, x: Value, low: float, high: float) -> Value:
-        """A float, kept within bounds (NaN: the lower), as an integer."""
+        """A float, clamped to bounds (NaN: the lower), as an integer."""
         b = self.body.b
-        kept = self.larger(x, self.f(low))
-        return b.fptosi(b.select(b.fcmp_ordered("<", kept, self.f(high)), kept, self.f(high)), _I64)
+        clamped = self.larger(x, self.f(low))
+        return b.fptosi(b.select(b.fcmp_ordered("<", clamped, self.f(high)), clamped, self.f(high)), _I64)
 
     def rounded(self, name: str, x: Value) -> Value:
         return Emitter(self.body.b).intrinsic(name, [x])

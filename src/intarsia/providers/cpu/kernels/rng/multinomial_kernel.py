@@ -67,8 +67,8 @@ class _Multinomial:
         many, vector = body.splat(largest[0], _LANES), Emitter(b, _LANES)
         with body.loop(0, classes, _LANES) as i:  # scratch has room behind the last class
             at = body.at(sums, body.mul(i, 8))
-            apart = b.fsub(body.load(at, DType.DOUBLE, _LANES), many)
-            body.store(vector.primitive("exp", [apart], DType.DOUBLE, DType.DOUBLE), at, DType.DOUBLE)
+            difference = b.fsub(body.load(at, DType.DOUBLE, _LANES), many)
+            body.store(vector.primitive("exp", [difference], DType.DOUBLE, DType.DOUBLE), at, DType.DOUBLE)
         total: list[Value] = [ir_builder.Constant(_DOUBLE, 0.0)]
         with body.carry(0, classes, 1, total) as i:
             at = body.at(sums, body.mul(i, 8))

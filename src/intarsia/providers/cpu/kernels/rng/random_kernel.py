@@ -98,7 +98,7 @@ def _elements(form: Form) -> list[k.Tensor]:
     if form.kind == "below":
         return [k.cast(philox.happens(unit, x), form.dtype) for unit, x in pairs]
     found = [philox.dropped(unit, x, low) for unit, x in pairs]
-    return [value for value, _ in found] + [kept for _, kept in found]
+    return [value for value, _ in found] + [stays for _, stays in found]
 
 
 class _Random:
@@ -129,8 +129,8 @@ class _Random:
             drawn = self.e.evaluate_all(_elements(form), dict(enumerate(known)))
             for value, place, mask in zip(drawn, places, masks, strict=False):
                 self._store(value, v["y"], place, mask, form.dtype)
-            for kept, place, mask in zip(drawn[len(places) :], places, masks, strict=False):
-                self._store(kept, v["mask"], place, mask, DType.BOOL)
+            for stays, place, mask in zip(drawn[len(places) :], places, masks, strict=False):
+                self._store(stays, v["mask"], place, mask, DType.BOOL)
         body.b.ret_void()
         return self.module.text(f"random_{form.kind}")
 

@@ -16,14 +16,14 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 
 FIELDS = (
-    "given", "scores", "chosen", "count", "corners", "areas", "heap", "kept", "limits", "batches", "classes", "boxes", "limit",
-    "filtered", "center",
+    "given", "scores", "chosen", "count", "corners", "areas", "heap", "survivors", "limits", "batches", "classes", "boxes",
+    "limit", "filtered", "center",
 )  # fmt: skip
 _SIZES = ("batches", "classes", "boxes", "limit", "filtered", "center")
 _F32 = DType.FLOAT
 _I32, _I64 = ir_builder.IntType(32), ir_builder.IntType(64)
-_ROWS = 5  # of `kept`: y1, x1, y2, x2, area
-PADDING = 16  # elements behind each row of `kept`
+_ROWS = 5  # of `survivors`: y1, x1, y2, x2, area
+PADDING = 16  # elements behind each row of `survivors`
 
 
 @functools.lru_cache(maxsize=8)
@@ -33,7 +33,7 @@ def kernel_text(target: Target) -> KernelText:
     given float[batches, boxes, 4] (corners in any order, or x, y, width, height of boxes by their `center`), scores
     float[batches, classes, boxes]; limits float[2]: the largest overlap, the least score (used where `filtered`). Written:
     chosen int64[up to batches * classes * limit, 3] (batch, class, box), count int64. Scratch: corners float[boxes, 4],
-    areas float[boxes], heap int64[boxes], kept float[5, limit + PADDING]. All is thread 0's.
+    areas float[boxes], heap int64[boxes], survivors float[5, limit + PADDING]. All is thread 0's.
     """
     return _Suppression(target).text()
 
@@ -154,7 +154,7 @@ class _Suppression:
 
     def _row(self, body: Body, row: int, index: Value) -> Value:
         pitch = body.mul(body.add(self.v["limit"], PADDING), 4 * row)
-        return body.at(self.v["kept"], pitch, body.mul(index, 4))
+        return body.at(self.v["survivors"], pitch, body.mul(index, 4))
 
     def _covered(self, body: Body, values: list[Value], number: Value) -> Value:
         """Not zero where the box overlaps one of the chosen ones too much; a share of nothing counts as 0."""
@@ -165,15 +165,15 @@ class _Suppression:
         found, place = body.cell(0), body.cell(0)
         with body.repeat_while(lambda: b.and_(body.equal(found.get(), 0), body.less(place.get(), number))):
             here = place.get()
-            kept = [body.load(self._row(body, row, here), _F32, lanes) for row in range(_ROWS)]
+            survivors = [body.load(self._row(body, row, here), _F32, lanes) for row in range(_ROWS)]
             sides = []
             for low, high in ((0, 2), (1, 3)):
-                first = b.select(b.fcmp_ordered(">", box[low], kept[low]), box[low], kept[low])
-                last = b.select(b.fcmp_ordered("<", box[high], kept[high]), box[high], kept[high])
+                first = b.select(b.fcmp_ordered(">", box[low], survivors[low]), box[low], survivors[low])
+                last = b.select(b.fcmp_ordered("<", box[high], survivors[high]), box[high], survivors[high])
                 side = b.fsub(last, first)
                 sides.append(b.select(b.fcmp_ordered("<", side, zero), zero, side))
             shared = b.fmul(*sides)
-            union = b.fsub(b.fadd(box[4], kept[4]), shared)
+            union = b.fsub(b.fadd(box[4], survivors[4]), shared)
             ratio = b.select(b.fcmp_ordered(">", union, zero), b.fdiv(shared, union), zero)
             over = b.and_(b.fcmp_unordered(">", ratio, most), body.mask(body.sub(number, here), lanes))
             found.set(b.zext(b.bitcast(over, ir_builder.IntType(lanes)), _I64))

@@ -88,10 +88,10 @@ class Blocks(ChannelsLastTwins):
         if node.inputs[0] not in self.twin:
             return False
         size, channels = int(node.attributes["blocksize"]), self.shape(node.outputs[0])[1]
-        apart = node.attributes.get("mode", "DCR") == "CRD" and not self._reorder_filters(node.inputs[0], size * size)
-        if apart and not isinstance(channels, int):
+        crd = node.attributes.get("mode", "DCR") == "CRD" and not self._reorder_filters(node.inputs[0], size * size)
+        if crd and not isinstance(channels, int):
             return False
-        edges: dict[str, object] = {"blocks": (size, size), "begins": (0, 0), "ends": (0, 0), "group": channels if apart else 1}
+        edges: dict[str, object] = {"blocks": (size, size), "begins": (0, 0), "ends": (0, 0), "group": channels if crd else 1}
         made = node.copy(op_type="Interleave", domain=DOMAIN, version=1)
         return self._emit(made, [self.twin[node.inputs[0]]], attributes=edges)
 
@@ -179,8 +179,8 @@ class Blocks(ChannelsLastTwins):
         axes = tuple(range(1, rank - 1))
         mean = made("ReduceMean", x, axes=axes)
         mean = made.over_groups(mean, groups, rank)
-        apart = made("Sub", x, mean)
-        variance = made.over_groups(made("ReduceMean", made("Mul", apart, apart), axes=axes), groups, rank)
+        centred = made("Sub", x, mean)
+        variance = made.over_groups(made("ReduceMean", made("Mul", centred, centred), axes=axes), groups, rank)
         epsilon = self.constant(output, np.array([node.attributes.get("epsilon", 1e-5)], np.float32))
         deviation = made("Sqrt", made("Add", variance, epsilon))
         factor = made("Div", node.inputs[1], deviation)

@@ -47,8 +47,8 @@ def assign_channels_last(inference: Inference, env: LegalizeEnv) -> Graph | None
     """
     graph = inference.graph
     windowed = [n for n in graph.nodes if _is_windowed(n, inference)]
-    apart = (has_computed_filters(n, inference) or is_bent(n, inference) or is_sampled(n, inference) for n in graph.nodes)
-    if all(n.op_type in _POOLS for n in windowed) and not any(apart):
+    special = (has_computed_filters(n, inference) or is_bent(n, inference) or is_sampled(n, inference) for n in graph.nodes)
+    if all(n.op_type in _POOLS for n in windowed) and not any(special):
         return None
     return _Rewrite(inference, env).run()
 

@@ -1,6 +1,6 @@
 """Programs of one native segment as functions of a feed whose sizes change from run to run.
 
-Sizes that plans are there for are looked up. Where the sizes of runs are equally far apart, as those of a decoder whose cache
+Sizes that plans are there for are looked up. Where the sizes of runs are equally spaced, as those of a decoder whose cache
 grows, those that come next are bound one after the other, and native code goes from one to the next without asking.
 """
 
@@ -166,7 +166,7 @@ class DynamicFeed(DynamicFeedCall):
     # --- sizes that come one after the other ---
 
     def _ahead(self) -> list[tuple[Rebinding, dict[str, int]]]:
-        """Bindings for the sizes at hand and those further on, where these are as far apart as the last ones."""
+        """Bindings for the sizes at hand and those further on, where these are spaced as the last ones."""
         program, step = self._program, step_between(self._before, self._env)
         segment, threads = self._bound.segment, program.pool.num_threads
         if step is None or not self._retains or segment.sized is not None:

@@ -1,6 +1,6 @@
 """Plans for sizes that are likely to come next.
 
-A decoder's cache grows by one in every run. Where the sizes of three runs are equally far apart, those of the runs to come are
+A decoder's cache grows by one in every run. Where the sizes of three runs are equally spaced, those of the runs to come are
 bound one after the other: while the code that binds is in the caches, that takes a third of the time that it takes between
 runs, and a run that meets such a size finds its plan made.
 """

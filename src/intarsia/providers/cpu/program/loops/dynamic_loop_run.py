@@ -27,7 +27,7 @@ from intarsia.plan.trip_table import Batch, Lessee
 from intarsia.providers.cpu.executable import Executable, LoopStep
 from intarsia.providers.cpu.program.loops.stacked_outputs import Rows
 from intarsia.providers.cpu.program.loops.trip_buffers import Form, Layout, Slot, laid_out
-from intarsia.providers.cpu.program.loops.trip_sizes import TripSizes, all_sizes, asked_sizes
+from intarsia.providers.cpu.program.loops.trip_sizes import TripSizes, all_sizes, required_sizes
 from intarsia.runtime.executor import TERMINATED
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class LoopProgram:
         self.conditional = self.is_loop and len(step.node.inputs) > 1 and bool(step.node.inputs[1])
         looked_at = self.is_loop and not _holds_on(step.body)
         self.form = Form(tuple(slots), looked_at, int(self.is_loop), self.states)
-        self._asked = asked_sizes(step.body)
+        self._required = required_sizes(step.body)
         self._sized = [i for i, v in enumerate(step.body.inputs) if any(a < 0 for _, a in step.body.learned.get(v.name, ()))]
         self._dtypes = [_dtype(v) for v in step.body.inputs[2 * self.form.first :]][: self.states]
         self._constants = list(step.body.constants.values())
@@ -353,7 +353,7 @@ class LoopProgram:
         env = self._learned(values)
         if env is None:
             return None
-        if any(values[i].shape[axis] != (d if isinstance(d, int) else d.evaluate(env)) for i, axis, d in self._asked):
+        if any(values[i].shape[axis] != (d if isinstance(d, int) else d.evaluate(env)) for i, axis, d in self._required):
             return None
         width = _STEP_NBYTES * max(1, self.segment.count)
         trips = max(1, min(key[0], _BATCH_NBYTES // width))

@@ -22,7 +22,7 @@ from intarsia.plan.result_pool import memory
 from intarsia.plan.size_constraints import holds, too_large
 from intarsia.plan.symbolic_binding import Frame
 from intarsia.plan.trip_table import Batch, Lessee, Places
-from intarsia.providers.cpu.program.loops.trip_sizes import all_sizes, asked_sizes
+from intarsia.providers.cpu.program.loops.trip_sizes import all_sizes, required_sizes
 from intarsia.runtime.executor import TERMINATED
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class MappedBody:
         self.program = program
         (self.segment,) = program.executable.segments()
         self._dtypes = [self.segment.buffers[n].dtype.numpy for n in self.segment.outputs]
-        self._asked = asked_sizes(program.executable)
+        self._required = required_sizes(program.executable)
         self._lessee = Lessee(program.context.memory, "a SequenceMap's body")
         self._frames: list[Frame] = []
         self._calls: OrderedDict[_Key, list[_Bound] | None] = OrderedDict()  # None: met once; a list: those that are free
@@ -197,7 +197,7 @@ class MappedBody:
                 if not isinstance(kind, TensorType) or x.ndim != len(kind.shape or ()):
                     return None
                 executable.learn(value.name, x, env)
-            if any(values[k].shape[axis] != (d if isinstance(d, int) else d.evaluate(env)) for k, axis, d in self._asked):
+            if any(values[k].shape[axis] != (d if isinstance(d, int) else d.evaluate(env)) for k, axis, d in self._required):
                 return None
             rows.append(env)
         return {name: np.array([env[name] for env in rows], object) for name in rows[0]}

@@ -82,7 +82,7 @@ def all_sizes(shape: Sequence[Dim], columns: Mapping[str, np.ndarray], count: in
     return [d if isinstance(d, np.ndarray) else np.full(count, d, object) for d in evaluate_many(shape, columns)]
 
 
-def asked_sizes(body: Executable) -> list[tuple[int, int, Dim]]:
+def required_sizes(body: Executable) -> list[tuple[int, int, Dim]]:
     """Sizes of what a body takes that are not symbols which are learned there: number of the input, axis, size."""
     found: list[tuple[int, int, Dim]] = []
     seen: set[str] = set()

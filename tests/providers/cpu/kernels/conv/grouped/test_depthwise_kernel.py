@@ -68,7 +68,7 @@ LONG = [
 ]
 
 
-SPECS = [  # pixels, kept
+SPECS = [  # pixels, buffered
     *((s, dtype, 7, False) for s in SHAPES for dtype in (DType.FLOAT, DType.DOUBLE)),
     *((s, DType.FLOAT, 8, False) for s in SHAPES + LONG),
     *((s, DType.FLOAT, 5, True) for s in SHAPES + LONG if len(s.kernel) > 1),
@@ -76,11 +76,11 @@ SPECS = [  # pixels, kept
 ]
 
 
-@pytest.mark.parametrize(("s", "dtype", "pixels", "kept"), SPECS, ids=str)
-def test_depthwise(s: ConvShape, dtype: DType, pixels: int, kept: bool) -> None:
+@pytest.mark.parametrize(("s", "dtype", "pixels", "buffered"), SPECS, ids=str)
+def test_depthwise(s: ConvShape, dtype: DType, pixels: int, buffered: bool) -> None:
     spec = replace(depthwise_kernel.depthwise_spec(s, dtype), pixels=pixels)
-    assert not kept or depthwise_line_buffer.can_keep(spec)
-    spec = replace(spec, kept=kept)
+    assert not buffered or depthwise_line_buffer.can_buffer_lines(spec)
+    spec = replace(spec, buffers_lines=buffered)
     rng = np.random.default_rng(0)
     x, w = (
         t.random(rng, s.batch, *s.spatial, s.channels, dtype=dtype.numpy),
@@ -128,7 +128,7 @@ def test_schedule() -> None:
     def scheduled(width: int | None, channels: int = 96, kernel: tuple[int, ...] = (3, 3), stride: int = 1) -> tuple[int, bool]:
         steps, target = (stride,) * len(kernel), replace(t.host(), vector_bytes=64)
         spec = depthwise_kernel.scheduled(WindowSpec("multiply", kernel, steps, (1,) * len(kernel)), channels, width, target)
-        return spec.pixels, spec.kept
+        return spec.pixels, spec.buffers_lines
 
     assert [scheduled(w)[0] for w in (None, 112, 56, 28, 20, 14, 7, 4, 1)] == [7, 7, 7, 7, 7, 7, 7, 5, 5]
     assert [scheduled(w)[0] for w in (64, 32, 16, 8, 12, 10, 5)] == [8, 8, 8, 8, 6, 5, 5]
@@ -140,7 +140,7 @@ def test_schedule() -> None:
     assert scheduled(16, 768, (3, 3))[1], "where not even these stay in the cache"
     assert not scheduled(16, 768, (2, 3))[1] and not scheduled(16, 768, (3, 3), 2)[1] and not scheduled(7, 768, (3, 3))[1]
     far = WindowSpec("multiply", (3, 3), (1, 1), (6, 6))
-    assert [depthwise_kernel.scheduled(far, c, 32, replace(t.host(), vector_bytes=64)).kept for c in (256, 240)] == [
+    assert [depthwise_kernel.scheduled(far, c, 32, replace(t.host(), vector_bytes=64)).buffers_lines for c in (256, 240)] == [
         True,
         False,
     ]
@@ -154,14 +154,14 @@ def test_no_sums_of_what_was_in_memory() -> None:
     s = depthwise_shape(1, (6, 9), 16, (5, 5), (1, 1), (1, 1), (2, 2, 2, 2))
     rng = np.random.default_rng(4)
     x, w = t.random(rng, 1, 6, 9, 16), t.random(rng, 16, 1, 5, 5)
-    spec = replace(depthwise_kernel.depthwise_spec(s), kept=True)
+    spec = replace(depthwise_kernel.depthwise_spec(s), buffers_lines=True)
     convolve(s, np.full_like(x, np.nan), w, spec, 1)
     np.testing.assert_allclose(convolve(s, x, w, spec, 1), reference(x, w, s), atol=1e-5)
 
 
-@pytest.mark.parametrize(("heavy", "kept"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize(("heavy", "buffered"), [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("s", SHAPES, ids=str)
-def test_epilogue(s: ConvShape, heavy: bool, kept: bool) -> None:
+def test_epilogue(s: ConvShape, heavy: bool, buffered: bool) -> None:
     rng = np.random.default_rng(1)
     x, w = t.random(rng, s.batch, *s.spatial, s.channels), t.random(rng, s.channels, 1, *s.kernel)
     bias, residual, scale = (
@@ -176,7 +176,7 @@ def test_epilogue(s: ConvShape, heavy: bool, kept: bool) -> None:
         for _ in range(8):
             root = root + lang.tanh(root)
     spec = depthwise_kernel.depthwise_spec(s, epilogue=Epilogue(root, kinds, (DType.FLOAT,) * 3))
-    spec = replace(spec, kept=kept and depthwise_line_buffer.can_keep(spec))
+    spec = replace(spec, buffers_lines=buffered and depthwise_line_buffer.can_buffer_lines(spec))
     operands = [
         window_operand(kind, DType.FLOAT, array.ctypes.data, s.channels, s.output)
         for kind, array in zip(kinds, (bias, residual, scale), strict=True)

@@ -33,7 +33,7 @@ def depthwise_args(spec: WindowSpec, target: Target, shape: ConvShape, data: Win
         data = data._replace(x_pixel_nbytes=data.x_pixel_nbytes or shape.channels * itemsize(spec.dtype))
         shape = replace(shape, channels=shape.filters)
     args = window_args(spec, target, shape, data)
-    if spec.kept:
+    if spec.buffers_lines:
         from intarsia.providers.cpu.kernels.conv.grouped.depthwise_line_buffer import units
 
         args[FIELDS.index("blocks")], args[FIELDS.index("lines")] = units(spec, shape)

@@ -12,7 +12,7 @@ from intarsia.codegen.llvm.target import Target
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common.element_size import itemsize
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
-from intarsia.providers.cpu.kernels.conv.grouped.depthwise_line_buffer import KeptLines, can_keep
+from intarsia.providers.cpu.kernels.conv.grouped.depthwise_line_buffer import LineBuffer, can_buffer_lines
 from intarsia.providers.cpu.kernels.conv.grouped.sliding_window import Window
 from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import LINE, PIXELS, WindowSpec
 from intarsia.providers.cpu.kernels.conv.window_products import ConvShape
@@ -35,7 +35,7 @@ def depthwise_spec(shape: ConvShape, dtype: DType = DType.FLOAT, epilogue: Epilo
 @functools.lru_cache(maxsize=256)
 def kernel_text(spec: WindowSpec, target: Target) -> KernelText:
     """The kernel of a spec; its arguments are `depthwise_args`."""
-    kind = KeptLines if spec.kept else Window if spec.multiplier == 1 else _Multiplied
+    kind = LineBuffer if spec.buffers_lines else Window if spec.multiplier == 1 else _Multiplied
     return kind(spec, target).text()
 
 
@@ -87,7 +87,7 @@ def scheduled(spec: WindowSpec, channels: int, width: int | None, target: Target
     least = _LESS_HIGH if pixel % _MOST_CROWDED == 0 and target.vector_bytes == LINE else _HIGH
     high = len(spec.kernel) > 1 and (spec.kernel[-2] >= least or seen >= _FAR) and spec.strides[-2] == 1
     crowded = pixel % _CROWDED == 0 and (width is None or width >= _LONG)
-    return replace(spec, kept=high and crowded and can_keep(spec))
+    return replace(spec, buffers_lines=high and crowded and can_buffer_lines(spec))
 
 
 def pixels_at_once(width: int, target: Target) -> int:

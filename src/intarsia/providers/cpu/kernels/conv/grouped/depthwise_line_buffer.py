@@ -1,6 +1,6 @@
 """Depthwise convolution from a line buffer, a copy of the lines that its window sees, a cache line of channels at a time.
 
-In an image of many channels neighbouring pixels lie so far apart that the lines a window sees fall into few sets of the
+In an image of many channels neighbouring pixels are so distant that the lines a window sees fall into few sets of the
 first-level cache, and are gone before the next line of output reads them. Here a thread takes one cache line of channels
 through some lines of the output: each line of the input is copied once, with its border, into a ring of as many lines as the
 window is high, in which pixels are neighbours. So all but the copy has fixed distances, and needs no test for borders at the
@@ -36,7 +36,7 @@ def _segment(spec: WindowSpec) -> int:
     return (pixels // strides[2] + 1) // spec.pixels * spec.pixels
 
 
-def can_keep(spec: WindowSpec) -> bool:
+def can_buffer_lines(spec: WindowSpec) -> bool:
     """Whether a ring has room for enough pixels."""
     plain = spec.operation == "multiply" and spec.each == spec.multiplier == 1 and not spec.filters
     return plain and len(spec.kernel) > 1 and _segment(spec) >= 2 * spec.pixels
@@ -54,7 +54,7 @@ def units(spec: WindowSpec, shape: ConvShape) -> tuple[int, int]:
     return blocks, -(-lines // -(-lines // each)) if lines else 1
 
 
-class KeptLines(Window):
+class LineBuffer(Window):
     """Writes one kernel."""
 
     def __init__(self, spec: WindowSpec, target: Target) -> None:

@@ -44,7 +44,7 @@ class WindowSpec:
         multiplier: of "multiply", how many neighbouring channels of the output see each one of the input
             (`kernels.conv.grouped.depthwise_kernel`); a power of two that divides a vector.
         pixels: how many neighbouring output pixels are accumulated at once.
-        kept: of "multiply", whether lines of the input are copied to a line buffer
+        buffers_lines: of "multiply", whether lines of the input are copied to a line buffer
         (`kernels.conv.grouped.depthwise_line_buffer`).
     """
 
@@ -59,7 +59,7 @@ class WindowSpec:
     filters: int = 0
     multiplier: int = 1
     pixels: int = PIXELS
-    kept: bool = False
+    buffers_lines: bool = False
 
     def __post_init__(self) -> None:
         mixed = self.x_dtype not in (None, DType.BFLOAT16) and self.dtype.is_floating
