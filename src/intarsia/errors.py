@@ -69,7 +69,7 @@ class ExternalDataError(InvalidModelError):
 
 
 class InvalidSignature(InvalidModelError):
-    """A signature that was asked for does not hold, or does not cover a file of the model."""
+    """A signature that was requested does not hold, or does not cover a file of the model."""
 
 
 class NoSuchFile(IntarsiaError, FileNotFoundError):

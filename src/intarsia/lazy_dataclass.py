@@ -86,7 +86,7 @@ class _Later:
             self._freeze()
         for name in ("__dataclass_fields__", "__dataclass_params__", "__match_args__", "__signature__"):
             if name not in body:
-                setattr(cls, name, _Asked(self, name))
+                setattr(cls, name, _Requested(self, name))
         return cls
 
     def _stand_in(self, name: str) -> Callable[..., Any]:
@@ -189,7 +189,7 @@ class _Later:
             body["__qualname__"] = cls.__qualname__
             body["__doc__"] = body["__doc__"] or " "  # else one is made of the signature
             made: type = dataclasses.dataclass(frozen=self.frozen, eq=self.eq)(type(cls)(cls.__name__, cls.__bases__, body))
-            if isinstance(vars(cls).get("__signature__"), _Asked):
+            if isinstance(vars(cls).get("__signature__"), _Requested):
                 del cls.__signature__  # type: ignore[attr-defined]
             for name, value in vars(made).items():
                 if name not in _STAY and (name not in body or value is not body[name]):
@@ -197,7 +197,7 @@ class _Later:
             self.is_made = True
 
 
-class _Asked:
+class _Requested:
     """An attribute of the class that is not there before the class is made."""
 
     def __init__(self, later: _Later, name: str) -> None:

@@ -74,7 +74,7 @@ def late_logger(make: Callable[[], logging.Logger]) -> logging.Logger:
 
 class _LateLogger:
     """A logger that is not looked for before it has to be: `logging`, with what it imports, is a tenth of the package's own
-    import. While no part of the program has imported it, nobody can have asked for records below a warning."""
+    import. While no part of the program has imported it, nobody can have requested records below a warning."""
 
     def __init__(self, make: Callable[[], logging.Logger]) -> None:
         self._make = make

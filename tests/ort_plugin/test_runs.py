@@ -237,7 +237,7 @@ def test_as_many_threads_as_the_session_has(sessions: Sessions, monkeypatch: pyt
 def test_threads_are_counted_where_nobody_tells(sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[FusedPart] = []
     monkeypatch.setattr(FusedPart, "run", lambda self, context: (made.append(self), run(self, context)))
-    monkeypatch.setattr(factory, "threads_asked", lambda: 0)
+    monkeypatch.setattr(factory, "requested_threads", lambda: 0)
     sessions.make(mlp(), threads=1).run(None, rows(2))
     assert made[0].program.pool.num_threads == 1
 

@@ -110,7 +110,7 @@ class TestResolve:
         with pytest.raises(EPFail) as caught:
             resolve(["MIGraphXExecutionProvider", "QNNExecutionProvider"])
         message = str(caught.value)
-        assert "none of the execution providers asked for can be used" in message
+        assert "none of the requested execution providers can be used" in message
         assert (
             "install one with an entry point 'MIGraphXExecutionProvider' in the group 'intarsia.execution_providers'" in message
         )

@@ -81,7 +81,7 @@ def only(provider: str, *rest: Any) -> ort.InferenceSession | None:
     listed = [(provider, *rest) if rest else provider]
     if provider in ort.get_available_providers():
         return ort.InferenceSession("model.onnx", providers=listed)
-    with pytest.raises(EPFail, match=f"none of the execution providers asked for can be used:\n  {provider} .*It needs "):
+    with pytest.raises(EPFail, match=f"none of the requested execution providers can be used:\n  {provider} .*It needs "):
         ort.InferenceSession("model.onnx", providers=listed)
     options = ort.SessionOptions()
     options.add_session_config_entry("session.provider_fallback", "warn")

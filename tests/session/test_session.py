@@ -376,7 +376,7 @@ class TestProviders:
         assert [str(w.message).split()[0] for w in caught] == ["TensorrtExecutionProvider", "CUDAExecutionProvider"]
         assert caught[0].filename == __file__
         assert session.get_providers() == ["CPUExecutionProvider"]
-        with pytest.raises(EPFail, match="none of the execution providers asked for can be used"):
+        with pytest.raises(EPFail, match="none of the requested execution providers can be used"):
             ort.InferenceSession(make_model(AFFINE), providers=["CUDAExecutionProvider"])
 
     def test_set_providers(self, make_session, example_plugin: str) -> None:

@@ -48,7 +48,7 @@ class IntarsiaBackend(Backend):  # type: ignore[misc] # onnx has no types
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Whether "CPU", "GPU" or "CUDA" can be asked for on this machine."""
+        """Whether "CPU", "GPU" or "CUDA" can be requested on this machine."""
         kind = str(device).split(":")[0].upper()
         return kind == "CPU" or ("GPU" if kind == "CUDA" else kind) == get_device()
 

@@ -12,7 +12,7 @@ A directory that cannot be written is reported once, and work goes on without it
 Entries hold machine code: who can write them can run code as this user. So the directory is made for its user alone, one that
 another user has, or that others may write to, is not used, and neither is an entry of that kind, nor anything that is no
 regular file; a warning says so once. INTARSIA_CACHE_READ_ONLY=1 is for a directory that somebody else fills for many: nothing
-is written there, and what it holds is trusted. (Windows gives folders of a user to that user alone, and is not asked.)
+is written there, and what it holds is trusted. (Windows gives folders of a user to that user alone, and is not checked.)
 
 What a machine needs before any model is there, `intarsia.cli.prebuild` makes when a checkout is set up: a folder of the package
 (`PREBUILT`) that holds entries too, for `get` and `has` of keys that the directory does not have. It is trusted as the
@@ -107,7 +107,7 @@ def _is_on(text: str) -> bool:
 
 
 def content_key(*parts: str | bytes) -> str:
-    """32 hex digits: the hash of the parts, which are told apart by their lengths."""
+    """32 hex digits: the hash of the parts, which their lengths delimit."""
     digest = blake2b(digest_size=16)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -145,7 +145,7 @@ class DiskCache:
 
     Args:
         shared: read-only: whoever filled the directory is trusted.
-        behind: asked by `get` and `has` for what is not here.
+        behind: searched by `get` and `has` for what is not here.
 
     Attributes:
         refused: why the directory is not used; "" where it is.

@@ -89,7 +89,7 @@ def _installed(root: str) -> bytes:
 
 
 def _states(root: str) -> list[tuple[str, int, int]]:
-    """Path, size and time of change of each source below a folder, sorted by path. Each start of a checkout asks for them."""
+    """Path, size and time of change of each source below a folder, sorted by path. Each start of a checkout reads them."""
     cache, key = get_cache(), f"sources-of-{content_key(root)}"
     if (noted := cache.get(key)) is not None and (found := _noted_states(root, noted)) is not None:
         return found
@@ -166,7 +166,7 @@ def _cpu() -> str:
 
 
 def _windows_cpu() -> str:
-    """Model and features (IsProcessorFeaturePresent, processthreadsapi.h): `platform` asks a service, which takes longer than a
+    """Model and features (IsProcessorFeaturePresent, processthreadsapi.h): `platform` calls a service, which takes more than a
     start."""
     import ctypes
 

@@ -101,7 +101,7 @@ def _known(cache: DiskCache, run: _Run) -> Piece | None:
 
 
 def _exists(cache: DiskCache, key: str, nbytes: int) -> bool:
-    """Whether at least so many bytes are kept under `key`; they count as used then."""
+    """Whether at least so many bytes are stored under `key`; they count as used then."""
     opened = cache.open(key)
     if opened is None:
         return False
@@ -180,7 +180,7 @@ def _read(cache: DiskCache, name: str, nbytes: int) -> np.ndarray | None:
 def _assembled(cache: DiskCache, layout: Layout) -> np.ndarray | None:
     """The pieces mapped side by side, over a room of that size."""
     if any(p.offset % PAGE_NBYTES or p.start % PAGE_NBYTES for p in layout.pieces):
-        return None  # kept where pages were smaller
+        return None  # stored where pages were smaller
     room = mmap.mmap(-1, layout.nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)
     found = np.frombuffer(room, np.uint8)
     begin = found.ctypes.data

@@ -210,8 +210,8 @@ def _write(target: np.ndarray, codes: np.ndarray, bits: int) -> None:
     target[:whole] = _packed(codes[: whole * per], bits)
     if rest:
         last = _packed(np.append(codes[whole * per :], np.zeros(per - rest, codes.dtype)), bits)[0]
-        kept = 0xFF & ~((1 << rest * bits) - 1)
-        target[whole] = (target[whole] & kept) | last
+        other_bits = 0xFF & ~((1 << rest * bits) - 1)
+        target[whole] = (target[whole] & other_bits) | last
 
 
 def _check_types(weights: np.ndarray, scales: np.ndarray, *bytes_: np.ndarray) -> None:

@@ -24,7 +24,7 @@ from intarsia.partition.decompose import decomposed
 from intarsia.partition.partition import Part, Partition, PartitionOptions, label, partition
 from intarsia.printable import visible_lines
 from intarsia.providers.options import parse_options
-from intarsia.providers.vendor.conversion import ConversionTarget, open_sizes
+from intarsia.providers.vendor.conversion import ConversionTarget, dynamic_sizes
 
 
 class _Rest(ExecutionProvider):
@@ -165,7 +165,7 @@ def _loaded(model: str | os.PathLike[str], sizes: Mapping[str, int]) -> Graph:
     options = SessionOptions()
     graph = load_model(os.fspath(model), options)
     if sizes:
-        symbols = {name: symbol for symbol, name in open_sizes(graph).items()}
+        symbols = {name: symbol for symbol, name in dynamic_sizes(graph).items()}
         graph = with_sizes(graph, {symbols.get(name, name): size for name, size in sizes.items()})
     return optimised(graph, options, frozenset())
 

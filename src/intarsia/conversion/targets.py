@@ -19,7 +19,7 @@ WITHOUT_WRITER: dict[str, str] = {
     "ACLExecutionProvider runs the Arm Compute Library's kernels without a file, and --to openvino writes what OpenVINO for "
     "ARM64 runs by the same kernels",
 }
-"""Forms that are asked for and that nothing can write: why, and what to do instead."""
+"""Forms that are requested and that nothing can write: why, and what to do instead."""
 
 
 def load_target(name: str) -> type[ConversionTarget]:

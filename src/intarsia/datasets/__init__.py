@@ -20,7 +20,7 @@ _INTERCEPTS = [0.2496292, 0.5820278, -0.94161665]
 
 
 def get_example(name: str) -> str:
-    """The path of an example model, which is written to the cache when it is first asked for.
+    """The path of an example model, which is written to the cache when it is first requested.
 
     Raises:
         NoSuchFile: there is no such example.

@@ -93,17 +93,17 @@ def difference(name: str, left: Any, right: Any, rtol: float, atol: float) -> Di
     wide = np.complex128 if left.dtype.kind == "c" else np.float64
     a, b = left.astype(wide), right.astype(wide)
     with np.errstate(invalid="ignore"):
-        apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
-    apart = np.nan_to_num(apart, nan=np.inf, posinf=np.inf)
+        distance = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+    distance = np.nan_to_num(distance, nan=np.inf, posinf=np.inf)
     magnitudes = np.abs(b[np.isfinite(b)])
     scale = float(magnitudes.max()) if magnitudes.size else 0.0
-    return None if apart.max() <= atol + rtol * scale else _at(name, left, right, apart, scale)
+    return None if distance.max() <= atol + rtol * scale else _at(name, left, right, distance, scale)
 
 
-def _at(name: str, left: np.ndarray, right: np.ndarray, apart: np.ndarray, scale: float) -> Difference:
-    index = np.unravel_index(int(apart.argmax()), apart.shape)
+def _at(name: str, left: np.ndarray, right: np.ndarray, distance: np.ndarray, scale: float) -> Difference:
+    index = np.unravel_index(int(distance.argmax()), distance.shape)
     place = tuple(int(i) for i in index)
-    worst = float(apart[index])
+    worst = float(distance[index])
     return Difference(name, worst, worst / scale if scale else np.inf, place, left[index], right[index])
 
 

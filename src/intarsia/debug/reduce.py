@@ -105,41 +105,41 @@ class _Reducer:
         self.graph, self.values, self.test = graph, values, test
         self.tried: dict[tuple[int, ...], bool] = {}
 
-    def fails(self, kept: Sequence[int]) -> bool:
-        key = tuple(kept)
+    def fails(self, indices: Sequence[int]) -> bool:
+        key = tuple(indices)
         if key not in self.tried:
-            part = self._part(kept)
+            part = self._part(indices)
             self.tried[key] = part is not None and self.test(*part)
         return self.tried[key]
 
-    def reduced(self, kept: list[int]) -> list[int]:
+    def reduced(self, indices: list[int]) -> list[int]:
         for side in (1, 0):  # the end first: what comes after the failure matters least
-            step = len(kept) // 2
+            step = len(indices) // 2
             while step:
-                shorter = kept[:-step] if side else kept[step:]
+                shorter = indices[:-step] if side else indices[step:]
                 if shorter and self.fails(shorter):
-                    kept = shorter
-                    step = min(step, len(kept) // 2)
+                    indices = shorter
+                    step = min(step, len(indices) // 2)
                 else:
                     step //= 2
-        for i in list(kept):
-            without = [j for j in kept if j != i]
+        for i in list(indices):
+            without = [j for j in indices if j != i]
             if without and self.fails(without):
-                kept = without
-        return kept
+                indices = without
+        return indices
 
-    def result(self, kept: list[int]) -> Reduced:
-        part = self._part(kept)
+    def result(self, indices: list[int]) -> Reduced:
+        part = self._part(indices)
         assert part is not None
-        return Reduced(part[0], dict(part[1]), len(kept), len(self.graph.nodes))
+        return Reduced(part[0], dict(part[1]), len(indices), len(self.graph.nodes))
 
-    def _part(self, kept: Sequence[int]) -> tuple[bytes, Feed] | None:
+    def _part(self, indices: Sequence[int]) -> tuple[bytes, Feed] | None:
         """The chosen nodes as a model, and its inputs; None where a value at its border is no tensor."""
-        nodes = [self.graph.nodes[i].copy() for i in kept]
+        nodes = [self.graph.nodes[i].copy() for i in indices]
         made = {name for node in nodes for name in node.outputs if name}
         read = [name for node in nodes for name in sorted(node.used_names())]
         inputs = [n for n in dict.fromkeys(read) if n not in made and n not in self.graph.constants]
-        used_outside = {n for i, node in enumerate(self.graph.nodes) if i not in set(kept) for n in node.used_names()}
+        used_outside = {n for i, node in enumerate(self.graph.nodes) if i not in set(indices) for n in node.used_names()}
         wanted = used_outside | set(self.graph.output_names()) | (made - set(read))
         outputs = [n for n in dict.fromkeys(n for node in nodes for n in node.outputs) if n in made and n in wanted]
         border = {n: v for n in (*inputs, *outputs) if isinstance(v := self.values.get(n), np.ndarray)}

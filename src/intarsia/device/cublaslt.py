@@ -155,7 +155,7 @@ _EPILOGUES = {
     ("relu", False): Epilogue.CUBLASLT_EPILOGUE_RELU, ("relu", True): Epilogue.CUBLASLT_EPILOGUE_RELU_BIAS,
     ("gelu_tanh", False): Epilogue.CUBLASLT_EPILOGUE_GELU, ("gelu_tanh", True): Epilogue.CUBLASLT_EPILOGUE_GELU_BIAS,
 }  # fmt: skip
-_RESULTS = 4  # algorithms that are asked for; the first that the workspace allows is taken
+_RESULTS = 4  # algorithms that are requested; the first that the workspace allows is taken
 
 
 class CublasLt:

@@ -1,4 +1,4 @@
-"""CUDA by its driver's interface (the package cuda-bindings). Imported when a provider asks for a device.
+"""CUDA by its driver's interface (the package cuda-bindings). Imported when a provider requests a device.
 
 The device's primary context is used, which PyTorch, CuPy and all others that use the runtime's interface share.
 """
@@ -271,7 +271,7 @@ class CudaDevice(StreamDevice):
 
         def attribute(name: str) -> int:
             kind = getattr(cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
-            found: int = _checked(cu.cuDeviceGetAttribute(kind, handle), f"cuda:{setup.index} could not be asked")
+            found: int = _checked(cu.cuDeviceGetAttribute(kind, handle), f"cuda:{setup.index} could not be queried")
             return found
 
         capability = 10 * attribute("COMPUTE_CAPABILITY_MAJOR") + attribute("COMPUTE_CAPABILITY_MINOR")

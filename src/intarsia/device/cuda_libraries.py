@@ -1,4 +1,4 @@
-"""cuBLASLt and cuDNN of one device: loaded when a product, a convolution or attention first asks for them."""
+"""cuBLASLt and cuDNN of one device: loaded when a product, a convolution or attention first requests them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LibraryOptions:
 
 
 class CudaLibraries:
-    """What `codegen.clike.vendor_libraries.calls.Libraries` asks, for a device.
+    """What `codegen.clike.vendor_libraries.calls.Libraries` requires, for a device.
 
     Args:
         most: CUDA version of the driver.

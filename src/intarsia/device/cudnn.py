@@ -249,7 +249,7 @@ class Descriptor:
     def __init__(self, dnn: Cudnn, kind: Kind) -> None:
         self.dnn, self.kind = dnn, kind
         self.pointer = c_void_p()
-        self._kept: list[Any] = []
+        self._held: list[Any] = []
         if error := dnn.library.cudnnBackendCreateDescriptor(kind, byref(self.pointer)):
             raise NotOfferedError(f"{kind.name} cannot be made: {dnn.message(error)}")
 
@@ -260,7 +260,7 @@ class Descriptor:
     def set(self, attribute: Attribute, what: AttributeType, values: Any) -> None:
         """`values`: one, or a sequence."""
         given = list(values) if isinstance(values, (list, tuple)) else [values]
-        self._kept += given
+        self._held += given
         plain = [v.pointer.value if isinstance(v, Descriptor) else v.value if isinstance(v, c_void_p) else v for v in given]
         array = (_C_TYPES.get(what, c_int) * len(plain))(*plain)
         if error := self.dnn.library.cudnnBackendSetAttribute(self.pointer, attribute, what, len(plain), array):
@@ -292,7 +292,7 @@ class Descriptor:
         array, found = (c_void_p * most)(*[d.pointer.value for d in made]), c_int64()
         self._get(attribute, T.CUDNN_TYPE_BACKEND_DESCRIPTOR, most, found, array)
         for one in made:
-            one._kept.append(self)
+            one._held.append(self)
         return made[: found.value]
 
     def _get(self, attribute: Attribute, what: AttributeType, most: int, found: c_int64, target: Any) -> None:
@@ -497,7 +497,7 @@ def engines(
                 return found
             try:
                 if avoided & notes_of(configuration):
-                    why = "its engines compute with less precision than is asked for, or not alike each time"
+                    why = "its engines compute with less precision than is requested, or not alike each time"
                     continue
                 plan = dnn.made(
                     Kind.CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR,

@@ -47,7 +47,7 @@ MODES = {
     "HEURISTIC": (Heuristic.CUDNN_HEUR_MODE_A, Heuristic.CUDNN_HEUR_MODE_FALLBACK),
     "DEFAULT": (Heuristic.CUDNN_HEUR_MODE_INSTANT, Heuristic.CUDNN_HEUR_MODE_FALLBACK),
 }
-"""Which heuristics are asked, in order; of EXHAUSTIVE's plans the fastest is taken, of others' the first."""
+"""Which heuristics are queried, in order; of EXHAUSTIVE's plans the fastest is taken, of others' the first."""
 TRIED = 8
 """Plans that EXHAUSTIVE measures."""
 ATTENTION_SINCE = 91300
@@ -105,7 +105,7 @@ def convolution(
     """A program for the call.
 
     Raises:
-        NotOfferedError: cuDNN has no engine for it that computes in the asked precision with so much scratch.
+        NotOfferedError: cuDNN has no engine for it that computes in the requested precision with so much scratch.
     """
     call = _flat(call) if len(call.strides) == 1 else call
     graph, numbers = convolution_graph(dnn, call)
@@ -150,7 +150,7 @@ def attention(dnn: Cudnn, call: Attention, workspace_nbytes: int) -> LibraryProg
     """A program for the call.
 
     Raises:
-        NotOfferedError: cuDNN is older than what the call asks of its operation, or has no engine for it.
+        NotOfferedError: cuDNN is older than what the call requires of its operation, or has no engine for it.
     """
     inside = call.bias is not None or call.right is not None or call.left is not None
     needs = INSIDE_SINCE if inside else LENGTHS_SINCE if call.lengths is not None else ATTENTION_SINCE

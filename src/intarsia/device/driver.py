@@ -1,4 +1,4 @@
-"""What `streams.StreamDevice` asks of the driver of a GPU that works through streams: CUDA's, or HIP's."""
+"""What `streams.StreamDevice` requires of the driver of a GPU that works through streams: CUDA's, or HIP's."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def gpu_at(kind: int, index: int) -> Gpu:
 def borrowed(
     kind: int, index: int, address: int, offset: int, dtype: DType, shape: tuple[int, ...], owner: Any
 ) -> DeviceTensor:
-    """A tensor on another library's memory, row-major. `owner` is kept as long as the tensor is.
+    """A tensor on another library's memory, row-major. `owner` is held as long as the tensor is.
 
     Raises:
         InvalidArgument: as `gpu_at`, or memory that cannot be used there.

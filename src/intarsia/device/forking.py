@@ -9,12 +9,12 @@ from weakref import WeakSet
 from intarsia.errors import DeviceLost, EPFail
 
 _HOW = "open no device before the fork, or start processes by multiprocessing's 'spawn'"
-_used: set[str] = set()  # kinds of devices whose drivers this process has asked for something
+_used: set[str] = set()  # kinds of devices whose drivers this process has called
 _inherited: frozenset[str] = frozenset()  # those of them that a parent used before it was forked
 
 
 class Owner(Protocol):
-    """A device: what is asked of it takes its lock."""
+    """A device: what is called of it takes its lock."""
 
     device: Any
     lock: Any
@@ -25,7 +25,7 @@ _opened: WeakSet[Owner] = WeakSet()
 
 
 class LeftBehind:
-    """In the place of the lock of a device that the parent of this process opened."""
+    """Instead of the lock of a device that the parent of this process opened."""
 
     def __init__(self, device: object) -> None:
         self._device = device
@@ -41,7 +41,7 @@ class LeftBehind:
 
 
 def use(kind: str) -> None:
-    """Note that this process asks the driver of a kind of devices for something."""
+    """Note that this process calls the driver of a kind of devices."""
     _used.add(kind)
 
 

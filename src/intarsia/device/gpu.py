@@ -23,7 +23,7 @@ from intarsia.lazy_dataclass import dataclass
 
 ALIGNMENT = 256
 """Where values may begin in a buffer, on every device."""
-_POOLED_NBYTES = 256 << 20  # of freed buffers that are kept for the next ones of their size
+_POOLED_NBYTES = 256 << 20  # of freed buffers that are retained for the next ones of their size
 
 
 def no_such_device(index: int, devices: Sequence[Device]) -> str:
@@ -137,7 +137,7 @@ class DeviceLock:
 class Gpu:
     """Base of all devices. Subclasses implement what raises NotImplementedError; all methods may be called by any thread."""
 
-    lost: str = ""  # why nothing can be asked of it any more
+    lost: str = ""  # why nothing can be done with it any more
 
     def __init__(self, device: Device, dialect: Dialect, limits: DeviceLimits, memory_limit: int = 0) -> None:
         self.device, self.dialect, self.limits, self.memory_limit = device, dialect, limits, memory_limit
@@ -231,16 +231,16 @@ class Gpu:
         nbytes = self._extent(nbytes)
         if nbytes > self.limits.buffer_nbytes:
             raise OutOfMemory(
-                f"{self.device}: a buffer of {nbytes:,} bytes for {use} was asked for; this device allows "
+                f"{self.device}: a buffer of {nbytes:,} bytes for {use} was requested; this device allows "
                 f"{self.limits.buffer_nbytes:,}: "
                 "use a smaller batch or a shorter input"
             )
         with self.lock:
             self._reclaim()
-            kept = self._pool.get(nbytes)
-            if kept:
+            retained = self._pool.get(nbytes)
+            if retained:
                 self._pooled_nbytes -= nbytes
-                buffer = kept.pop()
+                buffer = retained.pop()
             else:
                 self._require(nbytes, use)
                 buffer = self._created(nbytes, use)
@@ -296,7 +296,7 @@ class Gpu:
             if self.counters.allocated_nbytes + nbytes > self.memory_limit:
                 used = self.counters.allocated_nbytes
                 raise OutOfMemory(
-                    f"{self.device}: {nbytes:,} more bytes were asked for {use}, {used:,} are in use and "
+                    f"{self.device}: {nbytes:,} more bytes were requested for {use}, {used:,} are in use and "
                     f"the limit is {self.memory_limit:,}: raise the limit, or use a smaller batch ({self.holders_text()})"
                 )
 
@@ -380,7 +380,7 @@ class Gpu:
     # --- kernels ---
 
     def prepare(self, kernels: Sequence[Kernel]) -> None:
-        """Compile what `program` will be asked for soon, where that is faster for several at once."""
+        """Compile what `program` will be requested for soon, where that is faster for several at once."""
 
     def program(self, kernel: Kernel) -> Any:
         """The compiled text of a kernel, compiled once."""

@@ -27,10 +27,10 @@ _logger = get_logger("intarsia")
 LEAST_LAUNCHES = 4
 """Below, starting kernels one by one takes no longer than starting a graph."""
 MOST_LAUNCHES = 1 << 16
-KEPT = 32
+MOST = 32
 """Graphs of a session."""
-MET, MET_ASKED = 3, 2
-"""In which run of the same launches they become a graph: by itself, and where the user asked for it."""
+MET, MET_REQUESTED = 3, 2
+"""In which run of the same launches they become a graph: by itself, and where the user requested it."""
 USE = "graphs of launches"
 _STRETCHES = 64  # of one state: different stretches of launches between looks of the host
 
@@ -56,23 +56,23 @@ class Recording:
     def __init__(self, gpu: StreamDevice, calls: Sequence[Call], varying: Sequence[int]) -> None:
         self.gpu, self.count = gpu, len(calls)
         driver = gpu._driver
-        self._graph = _asked(gpu, driver.graph(), "no graph can be made")
+        self._graph = _checked(gpu, driver.graph(), "no graph can be made")
         self._nodes: list[Any] = []
         try:
             before = None
             for call in calls:
                 before = self._added(call, before)
                 self._nodes.append(before)
-            free = _asked(gpu, driver.memory_info(), "the device does not tell its memory")[0]
-            executable = _asked(gpu, driver.instantiate(self._graph), "a graph cannot be instantiated")
+            free = _checked(gpu, driver.memory_info(), "the device does not tell its memory")[0]
+            executable = _checked(gpu, driver.instantiate(self._graph), "a graph cannot be instantiated")
         except BaseException:
             driver.drop_graph(self._graph)
             raise
         self._executable = executable
         self._dropped = weakref.finalize(self, _drop, gpu, executable, self._graph)
         self._dropped.atexit = False
-        _asked(gpu, driver.upload(executable, gpu._stream), "a graph cannot be brought to the device")
-        left = _asked(gpu, driver.memory_info(), "the device does not tell its memory")[0]
+        _checked(gpu, driver.upload(executable, gpu._stream), "a graph cannot be brought to the device")
+        left = _checked(gpu, driver.memory_info(), "the device does not tell its memory")[0]
         self.nbytes = max(free - left, 0)
         self._calls = {i: calls[i] for i in varying}
 
@@ -81,13 +81,14 @@ class Recording:
         if isinstance(call.function, LibraryProgram):
             inner = captured(self.gpu, call)
             try:
-                return _asked(self.gpu, driver.add_graph(self._graph, before, inner), "a library's call is refused", call.node)
+                made = driver.add_graph(self._graph, before, inner)
+                return _checked(self.gpu, made, "a library's call is refused", call.node)
             finally:
                 driver.drop_graph(inner)
         made = driver.add_kernel(
             self._graph, before, call.function, call.groups, call.threads, call.address, call.shared_nbytes
         )  # fmt: skip
-        return _asked(self.gpu, made, "a kernel is refused", call.node)
+        return _checked(self.gpu, made, "a kernel is refused", call.node)
 
     def start(self, calls: Sequence[Call]) -> None:
         """Start these calls, which are the same but for the addresses of the varying ones.
@@ -102,14 +103,14 @@ class Recording:
             if call.key != before.key:
                 self._change(i, call)
                 self._calls[i] = call
-        _asked(gpu, driver.start_graph(self._executable, gpu._stream), "a graph cannot be started")
+        _checked(gpu, driver.start_graph(self._executable, gpu._stream), "a graph cannot be started")
 
     def _change(self, i: int, call: Call) -> None:
         driver, node = self.gpu._driver, self._nodes[i]
         if isinstance(call.function, LibraryProgram):
             inner = captured(self.gpu, call)
             try:
-                _asked(
+                _checked(
                     self.gpu, driver.change_graph(self._executable, node, inner), "a library's call cannot change", call.node
                 )
             finally:
@@ -117,7 +118,7 @@ class Recording:
             return
         given = (call.function, call.groups, call.threads, call.address, call.shared_nbytes)
         made = driver.change_kernel(self._executable, node, *given)
-        _asked(self.gpu, made, "a kernel's arguments cannot change", call.node)
+        _checked(self.gpu, made, "a kernel's arguments cannot change", call.node)
 
     def drop(self) -> None:
         self._dropped()
@@ -126,7 +127,7 @@ class Recording:
 def captured(gpu: StreamDevice, call: Call) -> Any:
     """What a library starts for a call, as a graph."""
     driver, stream = gpu._driver, gpu.capture_stream
-    _asked(gpu, driver.begin_capture(stream), "capture cannot begin", call.node)
+    _checked(gpu, driver.begin_capture(stream), "capture cannot begin", call.node)
     try:
         wrong = call.function.start(stream, call.values)
     except BaseException:
@@ -137,10 +138,10 @@ def captured(gpu: StreamDevice, call: Call) -> Any:
         if not int(error) and made and made[0]:
             driver.drop_graph(made[0])
         raise RecordingError(f"{call.function.title} cannot be captured: {wrong}", call.node)
-    return _asked(gpu, (error, *made), f"{call.function.title} cannot be captured", call.node)
+    return _checked(gpu, (error, *made), f"{call.function.title} cannot be captured", call.node)
 
 
-def _asked(gpu: StreamDevice, answer: tuple[Any, ...], what: str, node: str = "") -> Any:
+def _checked(gpu: StreamDevice, answer: tuple[Any, ...], what: str, node: str = "") -> Any:
     try:
         return gpu._ask(answer, what)
     except DeviceLost:
@@ -188,13 +189,13 @@ class Graphs:
     """The graphs of one session on one device.
 
     Args:
-        asked: the user wants them: from the second run on, however few the launches are, and what prevents them is a warning;
+        requested: the user wants them: from the second run on, however few launches there are; what prevents them is a warning;
             else they are made where they pay, and what prevents them is in the log at level INFO.
     """
 
-    def __init__(self, gpu: StreamDevice, asked: bool) -> None:
-        self.gpu, self.asked = gpu, asked
-        self._kept: OrderedDict[int, weakref.ref[Stretch]] = OrderedDict()
+    def __init__(self, gpu: StreamDevice, requested: bool) -> None:
+        self.gpu, self.requested = gpu, requested
+        self._stretches: OrderedDict[int, weakref.ref[Stretch]] = OrderedDict()
         self._said: dict[tuple[str, str], None] = {}
         self._lock = fork_safety.lock()
         gpu.graph_keepers.add(self)
@@ -210,7 +211,7 @@ class Graphs:
             if (node, why) in self._said:
                 return
             self._said[node, why] = None
-        level = logging.WARNING if self.asked else logging.INFO
+        level = logging.WARNING if self.requested else logging.INFO
         text = f"{node}: {why}" if node else why
         _logger.log(level, "%s: launches are not captured as a graph: %s", self.gpu.device, text)
 
@@ -228,9 +229,9 @@ class Graphs:
         if stretch.recording is not None or stretch.refused:
             return False
         stretch.met += 1
-        if count > MOST_LAUNCHES or count < (1 if self.asked else LEAST_LAUNCHES):
+        if count > MOST_LAUNCHES or count < (1 if self.requested else LEAST_LAUNCHES):
             return False
-        return stretch.met >= (MET_ASKED if self.asked else MET)
+        return stretch.met >= (MET_REQUESTED if self.requested else MET)
 
     def _record(self, stretch: Stretch, calls: Sequence[Call], varying: Sequence[int]) -> None:
         gpu = self.gpu
@@ -249,19 +250,19 @@ class Graphs:
         stretch.recording = made
         weakref.finalize(made, gpu.forget, USE, made.nbytes).atexit = False
         key = id(stretch)
-        self._kept[key] = weakref.ref(stretch, lambda _: self._kept.pop(key, None))
-        while len(self._kept) > KEPT:
-            self._forget(next(iter(self._kept)))
+        self._stretches[key] = weakref.ref(stretch, lambda _: self._stretches.pop(key, None))
+        while len(self._stretches) > MOST:
+            self._forget(next(iter(self._stretches)))
 
     def _refuse(self, stretch: Stretch, error: RecordingError) -> None:
         stretch.refused, stretch.recording = str(error), None
-        self._kept.pop(id(stretch), None)
+        self._stretches.pop(id(stretch), None)
         self.say(str(error), error.node)
 
     def _replayed(self, stretch: Stretch, calls: Sequence[Call]) -> bool:
         """Whether the launches have been started as a graph."""
         assert stretch.recording is not None
-        self._kept.move_to_end(id(stretch))
+        self._stretches.move_to_end(id(stretch))
         try:
             with self.gpu._current():
                 stretch.recording.start(calls)
@@ -273,7 +274,7 @@ class Graphs:
         return True
 
     def _forget(self, key: int) -> None:
-        found = self._kept.pop(key, None)
+        found = self._stretches.pop(key, None)
         stretch = found() if found is not None else None
         if stretch is not None:
             stretch.recording, stretch.met = None, 0
@@ -281,14 +282,14 @@ class Graphs:
     def release(self) -> None:
         """Drop all graphs; launches that come again are captured anew."""
         with self.gpu.lock:
-            while self._kept:
-                self._forget(next(iter(self._kept)))
+            while self._stretches:
+                self._forget(next(iter(self._stretches)))
 
     def lines(self) -> list[str]:
         """For people."""
         with self.gpu.lock:
-            kept = [s.recording for ref in self._kept.values() if (s := ref()) is not None and s.recording is not None]
-        counts, nbytes, device = ", ".join(str(r.count) for r in kept), sum(r.nbytes for r in kept), self.gpu.device
-        found = [f"{device}: graphs of {counts} launches, {nbytes:,} bytes"] if kept else []
+            made = [s.recording for ref in self._stretches.values() if (s := ref()) is not None and s.recording is not None]
+        counts, nbytes, device = ", ".join(str(r.count) for r in made), sum(r.nbytes for r in made), self.gpu.device
+        found = [f"{device}: graphs of {counts} launches, {nbytes:,} bytes"] if made else []
         whys = [f"{node}: {why}" if node else why for node, why in self.prevented]
         return [*found, *(f"{device}: not captured as a graph: {why}" for why in whys)]

@@ -1,4 +1,4 @@
-"""AMD's GPUs by ROCm's runtime (libamdhip64, through ctypes). Imported when a provider asks for a device."""
+"""AMD's GPUs by ROCm's runtime (libamdhip64, through ctypes). Imported when a provider requests a device."""
 
 from __future__ import annotations
 

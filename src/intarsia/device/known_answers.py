@@ -1,4 +1,4 @@
-"""The known-answer test of a device: small kernels and copies whose results are known, asked when it is first opened.
+"""The known-answer test of a device: small kernels and copies whose results are known, run when it is first opened.
 
 A driver can accept kernels, start them and return garbage without an error: Wine 8's Direct3D 12 writes nothing at all. So no
 device is used before it has answered: copies there and back and within it, arithmetic of floats and of integers, sums by
@@ -6,7 +6,7 @@ groups of threads, a product of matrices, and launches of which each reads what 
 is refused with what it got wrong.
 
 Answers that were right are remembered in the cache for the device, its driver and this package's version, so that a device
-is asked once on a machine. INTARSIA_DEVICE_TEST=always has every process ask, and 0 has none: for who knows that a device is
+is run once on a machine. INTARSIA_DEVICE_TEST=always has every process run it, and 0 has none: for who knows that a device is
 wrong and looks for the reason.
 """
 
@@ -47,7 +47,7 @@ def require(gpu: Gpu, again: bool = False) -> None:
     """Refuse a device that computes wrong results.
 
     Args:
-        again: it is asked whatever it answered before (it was lost since).
+        again: it is run whatever it answered before (it was lost since).
 
     Raises:
         EPFail: with what it got wrong, or why it did not answer.
@@ -62,7 +62,7 @@ def require(gpu: Gpu, again: bool = False) -> None:
     wrong = _answered.get(key)
     if wrong is None or again or mode == "always":
         remembered = not again and mode != "always" and get_cache().get(key) == _PASSED
-        wrong = _answered[key] = "" if remembered else _asked(gpu)
+        wrong = _answered[key] = "" if remembered else _answer(gpu)
         if not remembered and not wrong:
             get_cache().put(key, _PASSED)
     if wrong:
@@ -76,7 +76,7 @@ def _key(gpu: Gpu) -> str:
     return "known-answers-" + content_key(__version__, *gpu.identity())
 
 
-def _asked(gpu: Gpu) -> str:
+def _answer(gpu: Gpu) -> str:
     """What a device gets wrong; "": nothing. Its counters and its pool of memory are afterwards as they were."""
     start, limit = time.perf_counter(), gpu.memory_limit
     gpu.memory_limit = 0
@@ -178,9 +178,9 @@ def _of_question(question: Question) -> Callable[[Gpu], str]:
 
 
 def _wrong(gpu: Gpu, question: Question) -> str:
-    asked = _Asked(gpu, question)
-    gpu.run(asked.launches)
-    wrong = _difference(_words(gpu, asked.result, question.answer.dtype), question.answer.reshape(-1), question.tolerance)
+    bound = _Bound(gpu, question)
+    gpu.run(bound.launches)
+    wrong = _difference(_words(gpu, bound.result, question.answer.dtype), question.answer.reshape(-1), question.tolerance)
     return f"{question.title}: {wrong}" if wrong else ""
 
 
@@ -189,16 +189,16 @@ def _chain(gpu: Gpu) -> str:
     answer = np.arange(300, dtype=np.int32)
     x = k.input(0, DType.INT32, answer.shape)
     step = k.binary("bitand", x * 5 + 3, k.full(answer.shape, 0xFFFF, DType.INT32))
-    asked = _Asked(gpu, Question("", step, (answer,), answer))
-    to, back = asked.launches, asked.bound(asked.result, asked.given[0])
+    bound = _Bound(gpu, Question("", step, (answer,), answer))
+    to, back = bound.launches, bound.bound(bound.result, bound.given[0])
     gpu.run([*to, *back, *to, *back, *to])
     for _ in range(5):
         answer = (answer * 5 + 3) & 0xFFFF
-    wrong = _difference(_words(gpu, asked.result, answer.dtype), answer, 0.0)
+    wrong = _difference(_words(gpu, bound.result, answer.dtype), answer, 0.0)
     return f"launches that read what those before them wrote: {wrong}" if wrong else ""
 
 
-class _Asked:
+class _Bound:
     """A question's kernels on the device: operands are there, and each result is filled with `_UNWRITTEN`."""
 
     def __init__(self, gpu: Gpu, question: Question) -> None:

@@ -1,4 +1,4 @@
-"""What a device asks of a library's call once it is prepared: how much scratch it needs, and to start it in a stream."""
+"""What a device requires of a library's call once it is prepared: how much scratch it needs, and to start it in a stream."""
 
 from __future__ import annotations
 

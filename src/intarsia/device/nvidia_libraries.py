@@ -1,6 +1,6 @@
 """Where NVIDIA's libraries are: packages of Python, the loader's folders, CUDA's own.
 
-A library of CUDA 13 needs a driver of CUDA 13; one of CUDA 12 runs with both. Nothing is loaded before a device asks for it.
+A library of CUDA 13 needs a driver of CUDA 13; one of CUDA 12 runs with both. Nothing is loaded before a device requests it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""OpenCL by the package pyopencl. Imported when a provider asks for a device."""
+"""OpenCL by the package pyopencl. Imported when a provider requests a device."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def known() -> tuple[Any, ...]:
     if importlib.util.find_spec("pyopencl") is None:
         return ()
     _show_system_vendors()
-    forking.use("opencl")  # drivers for processors start threads as soon as they are asked for devices
+    forking.use("opencl")  # drivers for processors start threads as soon as they list devices
     import pyopencl as cl
 
     try:

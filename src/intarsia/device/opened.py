@@ -16,7 +16,7 @@ Opened = TypeVar("Opened", bound=Gpu)
 
 
 class OpenDevices(Generic[Key, Opened]):
-    """Devices of one kind, by how they were asked for.
+    """Devices of one kind, by how they were requested.
 
     Args:
         kind: as `forking` knows it.

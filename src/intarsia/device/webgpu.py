@@ -1,4 +1,4 @@
-"""WebGPU by the package wgpu: Vulkan, Metal or Direct3D 12 under it. Imported when a provider asks for a device."""
+"""WebGPU by the package wgpu: Vulkan, Metal or Direct3D 12 under it. Imported when a provider requests a device."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class WebGpu(Gpu):
         return self._identity
 
     def answers(self) -> bool:
-        """Whether the device is still there, which wgpu tells only where something is asked of it."""
+        """Whether the device is still there, which wgpu tells only where something is done with it."""
         try:
             self._device.create_buffer(size=4, usage=self._wgpu.BufferUsage.COPY_DST).destroy()
         except self._wgpu.GPUError as error:

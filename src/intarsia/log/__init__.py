@@ -79,7 +79,7 @@ def _ensure_handler() -> None:
 
 
 def session_logger(severity: int, logid: str) -> logging.Logger:
-    """A logger for one session; it is not kept by the logging module, so that sessions leave nothing behind."""
+    """A logger for one session; it is not held by the logging module, so that sessions leave nothing behind."""
     if severity >= 0:
         level = _level(severity)
         _ensure_handler()

@@ -1,6 +1,6 @@
-"""Leave to use AMX's tile registers, which Linux gives to a process that asks for it.
+"""Leave to use AMX's tile registers, which Linux gives to a process that requests it.
 
-The 8 KiB of tiles are no part of a thread's saved registers until its process asked (Linux, Documentation/arch/x86/xstate.rst):
+The 8 KiB of tiles are no part of a thread's saved registers until its process requested them (xstate.rst of Linux):
 an instruction before that ends it. Leave is for all threads of the process, and is inherited by its children.
 """
 
@@ -31,8 +31,8 @@ _MEANINGS = {
 
 @functools.cache
 def refusal() -> str:
-    """Asks, once in a process: "" where tiles may be used from now on, else why not, which is logged."""
-    why = _asked()
+    """Requests it, once in a process: "" where tiles may be used from now on, else why not, which is logged."""
+    why = _requested()
     if why:
         logger.info("AMX is not used: %s", why)
     else:
@@ -40,7 +40,7 @@ def refusal() -> str:
     return why
 
 
-def _asked() -> str:
+def _requested() -> str:
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         return f"it is not known how a process gets tile registers on this system ({sys.platform})"
     if code := _arch_prctl(_REQUEST, _TILE_DATA):

@@ -70,7 +70,7 @@ class _Fork:
 
 
 def is_inside() -> bool:
-    """Whether the thread that forked last, asked in its child, was in the middle of the package's code."""
+    """Whether the thread that forked last, called in its child, was in the middle of the package's code."""
     return _Fork.inside
 
 
@@ -96,7 +96,7 @@ def _imports_for_us(frame: FrameType | None, name: str) -> bool:
 
 
 def _others_import() -> bool:
-    """Whether another thread is importing a module that the package asked for. The import lock is held."""
+    """Whether another thread is importing a module that the package requested. The import lock is held."""
     me, threads = threading.get_ident(), sys._current_frames()
     for name, ref in list(vars(_bootstrap)["_module_locks"].items()):
         found = ref()

@@ -58,7 +58,7 @@ def available_cores(cgroup_root: AnyPath = CGROUP_ROOT, process_cgroups: AnyPath
 def cpu_quota(cgroup_root: AnyPath = CGROUP_ROOT, process_cgroups: AnyPath = PROCESS_CGROUPS) -> float | None:
     """Cores' worth of CPU time that cgroup v1 or v2 grants this process, None where nothing limits it.
 
-    A limit holds for a group and all below it, so every group from the process's own up to the root is asked.
+    A limit holds for a group and all below it, so every group from the process's own up to the root is read.
     """
     quotas = [quota for folder in _groups(cgroup_root, process_cgroups) if (quota := _quota(folder)) is not None]
     return min(quotas, default=None)
@@ -86,7 +86,7 @@ def memory_nbytes() -> int:
 
 
 def fits(nbytes: int) -> bool:
-    """Whether so much memory may be asked for."""
+    """Whether so much memory may be requested."""
     return nbytes < LARGE_NBYTES or nbytes <= memory_nbytes()
 
 

@@ -15,7 +15,7 @@ _EPOCH = 116_444_736_000_000_000  # of Unix, in Windows' units of 100 ns since 1
 def changed_ns(path: str | os.PathLike[str]) -> int:
     """Nanoseconds since 1970 at the last change of a file's bytes or attributes, which no program puts back by `os.utime`.
 
-    FILE_BASIC_INFO's ChangeTime (winbase.h); 0 where the file system keeps none. Raises OSError where it cannot be asked.
+    FILE_BASIC_INFO's ChangeTime (winbase.h); 0 where the file system keeps none. Raises OSError where it cannot be read.
     """
     system: Any = ctypes
     kernel = system.WinDLL("kernel32", use_last_error=True)

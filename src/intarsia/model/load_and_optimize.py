@@ -224,21 +224,21 @@ def with_initializers(graph: Graph, values: Mapping[str, Any]) -> Graph:
 
 def with_inputs(graph: Graph, names: Sequence[str]) -> Graph:
     """A graph in which these overridable initializers are inputs, after the others."""
-    opened = graph.clone()
+    generalised = graph.clone()
     for name in names:
-        opened.inputs.append(Value(name, graph.overridable_type(name)))
-        del opened.constants[name]
-    opened.overridable = [n for n in graph.overridable if n not in names]
-    return opened
+        generalised.inputs.append(Value(name, graph.overridable_type(name)))
+        del generalised.constants[name]
+    generalised.overridable = [n for n in graph.overridable if n not in names]
+    return generalised
 
 
 def with_own_sizes(graph: Graph) -> Graph:
     """A graph in which no two dimensions of its inputs share a symbol, for models that use one name for several sizes."""
-    opened = graph.clone()
-    opened.inputs = [Value(v.name, _own_sizes(v.type), v.doc) for v in graph.inputs]
-    opened.outputs = [Value(v.name, _own_sizes(v.type), v.doc) for v in graph.outputs]
-    opened.types = {n: t for n, t in graph.types.items() if all(isinstance(d, int) for d in _dims(t))}
-    return opened
+    generalised = graph.clone()
+    generalised.inputs = [Value(v.name, _own_sizes(v.type), v.doc) for v in graph.inputs]
+    generalised.outputs = [Value(v.name, _own_sizes(v.type), v.doc) for v in graph.outputs]
+    generalised.types = {n: t for n, t in graph.types.items() if all(isinstance(d, int) for d in _dims(t))}
+    return generalised
 
 
 def _own_sizes(kind: ValueType | None) -> ValueType | None:

@@ -83,7 +83,7 @@ class _Provider:
         self.address = ctypes.addressof(self.words)
         compute = {name: factory.library.functions[name] for name in _COMPUTES}
         self.parts = FusedParts(
-            factory.api, compute, entries, self.options.intra_op_num_threads or threads_asked(), self.options.take_all
+            factory.api, compute, entries, self.options.intra_op_num_threads or requested_threads(), self.options.take_all
         )
 
 
@@ -190,7 +190,7 @@ class _Functions:
             return  # bodies are compiled with the node that has them
         for handles in provider.parts.take(graph):
             nodes = (ctypes.c_uint64 * len(handles))(*handles)
-            fusion = (ctypes.c_uint64 * 2)(c_api.VERSION, 1)  # weights need not be kept for us
+            fusion = (ctypes.c_uint64 * 2)(c_api.VERSION, 1)  # weights need not be stored for us
             api.call("EpGraphSupportInfo_AddNodesToFuse", support, nodes, len(handles), fusion)
 
     def compile(self, this: int, graphs: int, fused: int, count: int, made: int, _contexts: int) -> None:
@@ -233,7 +233,7 @@ _METHODS = {
 }  # fmt: skip
 
 
-def threads_asked() -> int:
+def requested_threads() -> int:
     """How many threads the SessionOptions ask for of the session that onnxruntime is making: no function of OrtApi tells, but
     the Python that makes it has them. 0: there is none, or it has the process's threads."""
     frame: FrameType | None = sys._getframe(1)

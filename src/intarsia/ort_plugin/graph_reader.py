@@ -1,6 +1,6 @@
 """onnxruntime's graph (OrtGraph) as a `Graph`, by the functions of OrtApi.
 
-Types are those that onnxruntime inferred. Weights are read where they lie when somebody asks for them, which must be while
+Types are those that onnxruntime inferred. Weights are read where they lie when somebody requests them, which must be while
 onnxruntime's call lasts: what is made of them is a copy.
 """
 
@@ -130,7 +130,7 @@ class GraphReader:
             EPFail: onnxruntime's call is over.
         """
         if not self._valid:
-            raise EPFail(f"weight {name!r} was asked for after onnxruntime's call, when it may lie there no more")
+            raise EPFail(f"weight {name!r} was requested after onnxruntime's call, when it may lie there no more")
         return self.tensor(self.api.get("ValueInfo_GetInitializerValue", info))
 
     def tensor(self, value: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Calls that a part's Compute makes without Python (`compute_text`): their words, and which are kept."""
+"""Calls that a part's Compute makes without Python (`compute_text`): their words, and which are retained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program of one part: from the cache, or compiled and kept there for later sessions.
+"""The program of one part: from the cache, or compiled and cached there for later sessions.
 
 An entry is found by a hash of all that the program is made from: nodes, types, weights, settings, this package's code, the CPU.
 """

@@ -1,4 +1,4 @@
-"""What happens when a provider that was asked for cannot start, takes no node, or fails in a run.
+"""What happens when a requested provider cannot start, takes no node, or fails in a run.
 
 One setting decides, the session configuration entry "session.provider_fallback" (else the environment variable
 INTARSIA_PROVIDER_FALLBACK, else what `set_provider_fallback` said):
@@ -33,7 +33,7 @@ _default = "listed"
 
 
 class ProviderWarning(UserWarning):
-    """A provider that was asked for is not used, and the session goes on with the others."""
+    """A requested provider is not used, and the session goes on with the others."""
 
 
 def set_provider_fallback(mode: str) -> None:

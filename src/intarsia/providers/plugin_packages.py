@@ -2,7 +2,7 @@
 
 Nothing of a package is imported to find it: its files are listed in its RECORD, and the names of its providers stand as
 texts in its `__init__.py`, where onnxruntime's convention wants the functions `get_library_path` and `get_ep_names`. Only
-where these say more than a text is the package imported, when a provider of an unknown name is asked for.
+where these say more than a text is the package imported, when a provider of an unknown name is requested.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class PluginPackage:
 
     @cached_property
     def library(self) -> Path | None:
-        """The plugin's file; None where there is none, or several and the package has to be asked."""
+        """The plugin's file; None where there is none, or several and the package has to be queried."""
         return self.files[0] if len(self.files) == 1 else None
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of its providers, as its source says them; () where the package has to be asked."""
+        """Names of its providers, as its source says them; () where the package has to be queried."""
         if self.folder is None:
             return ()
         from intarsia.providers.literal_names import literal_names
@@ -67,7 +67,7 @@ class PluginPackage:
 
     @property
     def is_plugin(self) -> bool:
-        """Whether it brings a library, or may when it is asked. Some packages only require others."""
+        """Whether it brings a library, or may when it is queried. Some packages only require others."""
         return bool(self.files or (self.module and self.module != _OF_ONNXRUNTIME))
 
     def ask(self) -> tuple[Path, tuple[str, ...]]:

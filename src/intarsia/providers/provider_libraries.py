@@ -194,7 +194,7 @@ def provider_of_package(package: PluginPackage, name: str) -> type[ExecutionProv
     package's for the first one.
 
     Raises:
-        Fail: the package cannot be asked, its library does not load, or has no such provider.
+        Fail: the package cannot be queried, its library does not load, or has no such provider.
         IntarsiaError: it refuses; of the kind that it says.
     """
     try:

@@ -369,9 +369,9 @@ def resolve(
         choices.append(choice)
     mode = fallback_mode(mode)
     if failures and mode == "error":
-        raise EPFail("an execution provider that was asked for cannot be used:\n" + "\n".join(f"  {f}" for f in failures))
+        raise EPFail("a requested execution provider cannot be used:\n" + "\n".join(f"  {f}" for f in failures))
     if failures and not choices and (mode == "listed" or not cpu_fallback):
-        raise EPFail("none of the execution providers asked for can be used:\n" + "\n".join(f"  {f}" for f in failures))
+        raise EPFail("none of the requested execution providers can be used:\n" + "\n".join(f"  {f}" for f in failures))
     if cpu_fallback and not any(c.name == CPU for c in choices):
         choices += _last_resort(choices)
     for failure in failures:

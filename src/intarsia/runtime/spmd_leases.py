@@ -29,7 +29,7 @@ define internal ptr @blocks(ptr %memory, i64 %kind) alwaysinline nounwind {
 }
 
 define internal void @count_kept(ptr %memory, i64 %nbytes) alwaysinline nounwind {
-  %p = getelementptr i64, ptr %memory, i64 $LEASE_KEPT$
+  %p = getelementptr i64, ptr %memory, i64 $LEASE_RETAINED$
   %kept = load i64, ptr %p
   %now = add i64 %kept, %nbytes
   store i64 %now, ptr %p
@@ -228,7 +228,7 @@ link:
   call void @count_kept(ptr %memory, i64 %written)
   br label %next
 next:
-  %kept_p = getelementptr i64, ptr %memory, i64 $LEASE_KEPT$
+  %kept_p = getelementptr i64, ptr %memory, i64 $LEASE_RETAINED$
   %kept = load i64, ptr %kept_p
   %over = icmp ugt i64 %kept, %most
   br i1 %over, label %more, label %count
@@ -350,7 +350,7 @@ entry:
 clear:
   %lp = getelementptr i64, ptr %words, i64 $FEED_LEASES$
   %memory = load ptr, ptr %lp
-  %kept_p = getelementptr i64, ptr %memory, i64 $LEASE_KEPT$
+  %kept_p = getelementptr i64, ptr %memory, i64 $LEASE_RETAINED$
   %kept = load i64, ptr %kept_p
   call void @evict_all(ptr %memory)
   %from_size = call ptr @api(ptr %words, i64 $API_FROM_SIZE$)

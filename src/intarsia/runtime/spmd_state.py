@@ -82,7 +82,7 @@ API_NEW_CAPSULE, API_MALLOC, API_FREE, API_NEW_ARRAY, API_SET_BASE = range(14, 1
 # functions above; then of each kind of block the one that came back last, and first. Words of a block, before its elements:
 # what was allocated, its kind (-1: it is not retained), its memory, bytes that were written at most, its number when it came
 # back, and the one that came back before and after it.
-LEASE_KEPT, LEASE_MOST, LEASE_NUMBER, LEASE_API, LEASE_LISTS = range(5)
+LEASE_RETAINED, LEASE_MOST, LEASE_NUMBER, LEASE_API, LEASE_LISTS = range(5)
 LEAST_ROOM, MOST_ROOM = 18, 27  # as powers of two, the smallest block and the largest that is retained
 MOST_ROOMY = 25  # up to this one blocks are powers of two, beyond there are eight sizes to each
 LEASE_KINDS = MOST_ROOMY - LEAST_ROOM + 1 + 8 * (MOST_ROOM - MOST_ROOMY)

@@ -73,7 +73,7 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     "settimeofday": (164, 170), "clock_settime": (227, 112), "sethostname": (170, 161), "setdomainname": (171, 162),
 }  # fmt: skip
 _ABSENT = {"clone3", "openat2"}  # their arguments are in memory, where a filter cannot look; libraries then call the older ones
-# Calls that are let through where these halves of their arguments are 0: for this process or thread; limits that are asked for
+# Calls that are let through where these halves of their arguments are 0: for this process or thread; limits that are requested
 # and not set, since root could raise them again.
 _WHERE_ZERO = {"sched_setaffinity": (0,), "prlimit64": (0, 4, 5)}
 _WRITING = 0o1 | 0o2 | 0o100 | 0o1000  # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC

@@ -1,4 +1,4 @@
-"""A separate process as its program sees it: started, asked, waited for, and ended."""
+"""A separate process as its program sees it: started, called, waited for, and ended."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from intarsia.cache.disk_cache import get_cache
 from intarsia.errors import Fail, IntarsiaError, InvalidArgument
 from intarsia.sandbox.messages import Channel, Ended, NotUnderstood
 
-GRACE_SECONDS = 1.0  # after which what has been asked to stop is ended
+GRACE_SECONDS = 1.0  # after which what was told to stop is ended
 _LOOK_SECONDS = 0.05  # how often whoever waits looks whether it is still wanted
 _PIPE_NBYTES = 1 << 20
 _ANSWER_NBYTES = 16 << 20  # of an answer beside results: signatures, explanations, errors
 _SAID, _SAID_AT_ONCE = 2000, 1 << 16  # bytes of what a process said at its end, and of one reading of it
 # What the process has of the program's environment: where libraries are, and what Python needs on Windows.
-_KEPT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "SYSTEMDRIVE", "LANG", "LC_ALL", "INTARSIA_CPU_FEATURES")
+_INHERITED = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "SYSTEMDRIVE", "LANG", "LC_ALL", "INTARSIA_CPU_FEATURES")
 
 Listener = Callable[[Any], None]
 
@@ -54,12 +54,12 @@ def _program() -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    kept["INTARSIA_COMPILER_PROCESSES"] = "0"  # it may start none
+    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    inherited["INTARSIA_COMPILER_PROCESSES"] = "0"  # it may start none
     cache = get_cache()
     if cache.place and not cache.refused:
-        return {**kept, "INTARSIA_CACHE_DIR": str(cache.place), "INTARSIA_CACHE_READ_ONLY": "1"}
-    return {**kept, "INTARSIA_CACHE": "0"}
+        return {**inherited, "INTARSIA_CACHE_DIR": str(cache.place), "INTARSIA_CACHE_READ_ONLY": "1"}
+    return {**inherited, "INTARSIA_CACHE": "0"}
 
 
 class Process:
@@ -83,7 +83,7 @@ class Process:
             if file is not None:
                 file.close()
             raise Fail(f"no process could be started for the session: {error}") from error
-        self._pid, self._calls, self._asked, self._sends = os.getpid(), 0, threading.Lock(), False
+        self._pid, self._calls, self._in_request, self._sends = os.getpid(), 0, threading.Lock(), False
         assert self._popen.stdin is not None and self._popen.stdout is not None
         reader, writer = os.dup(self._popen.stdout.fileno()), os.dup(self._popen.stdin.fileno())
         self._popen.stdin.close()
@@ -96,7 +96,7 @@ class Process:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it can be asked: it lives, and this process has started it."""
+        """Whether it can be called: it lives, and this process has started it."""
         return self._end.alive and self._pid == os.getpid()
 
     def ask(
@@ -107,7 +107,7 @@ class Process:
 
         Args:
             seconds: the process is ended where it takes longer by `GRACE_SECONDS`.
-            check: called now and then; what it raises is raised `GRACE_SECONDS` later, unless the process, which is asked to
+            check: called now and then; what it raises is raised `GRACE_SECONDS` later, unless the process, which is told to
                 stop, has answered by then.
             doing: what is done meanwhile, for messages.
             listen: gets what the process says before its answer.
@@ -145,7 +145,7 @@ class Process:
                 raise
         finally:
             self._wait.check = None
-            self._asked.release()
+            self._in_request.release()
         if "error" in answer:
             if patience.unwanted is not None:
                 raise patience.unwanted
@@ -155,7 +155,7 @@ class Process:
     def _take_turn(self, seconds: float, check: Callable[[], None], doing: str) -> None:
         """Wait until nobody else's question is being answered."""
         end = time.monotonic() + seconds
-        while not self._asked.acquire(timeout=_LOOK_SECONDS):
+        while not self._in_request.acquire(timeout=_LOOK_SECONDS):
             check()
             if time.monotonic() > end:
                 raise errors.RunTimeout(f"the session's process was busy for other threads for {seconds:g} s, and not {doing}")
@@ -178,14 +178,14 @@ class Process:
 
 
 class _Said:
-    """What a process writes to its standard error, of which the end is kept.
+    """What a process writes to its standard error, of which the end is held.
 
     Args:
         source: a pipe, which is read while answers are awaited, so that the process never waits for that; on Windows a file.
     """
 
     def __init__(self, source: Any) -> None:
-        self.source, self.descriptor, self._kept = source, source.fileno(), b""
+        self.source, self.descriptor, self._tail = source, source.fileno(), b""
         if os.name != "nt":
             os.set_blocking(self.descriptor, False)
 
@@ -195,7 +195,7 @@ class _Said:
             found: bytes | None = self.source.read(_SAID_AT_ONCE)
         except (OSError, ValueError):  # ValueError: it is closed
             return b""
-        self._kept = (self._kept + (found or b""))[-_SAID:]
+        self._tail = (self._tail + (found or b""))[-_SAID:]
         return found
 
     def end(self) -> str:
@@ -206,7 +206,7 @@ class _Said:
         for _ in range(_PIPE_NBYTES // _SAID_AT_ONCE):
             if not self.read():
                 break
-        return self._kept.decode(errors="replace").strip()
+        return self._tail.decode(errors="replace").strip()
 
 
 class _Wait:

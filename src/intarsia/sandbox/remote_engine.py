@@ -74,7 +74,7 @@ class _Profile(Profile):
 
 
 class RemoteEngine:
-    """Implements `session.engine.Engine`: a process has the session, and this asks it."""
+    """Implements `session.engine.Engine`: a process has the session, and this calls it."""
 
     is_compiled, watched = True, True
     model: Any
@@ -322,7 +322,7 @@ def _nothing() -> None:
 
 
 def _check(options: SessionOptions, providers: Any) -> None:
-    """Raises InvalidArgument where the options ask for what a separate process does not do."""
+    """Raises InvalidArgument where the options request what a separate process does not do."""
     named = [p if isinstance(p, str) else p[0] for p in ([providers] if isinstance(providers, str) else providers or ())]
     named += [name for name, _ in options.providers] if not providers else []
     others = [name for name in named if name not in _PROVIDERS]

@@ -1,4 +1,4 @@
-"""What a separate process runs: a session on a model of a stranger, asked over two pipes."""
+"""What a separate process runs: a session on a model of a stranger, called over two pipes."""
 
 from __future__ import annotations
 

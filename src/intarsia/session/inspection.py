@@ -68,13 +68,13 @@ class Inspection:
         given = overridden(engine, feed)
         key = ("taps", *given, "", *names)
 
-        def opened() -> Graph:
+        def make_graph() -> Graph:
             for old in [k for k in engine.variants if k[0] == "taps"][: -_MOST_TAPPED or None]:
                 del engine.variants[old]
             graph = engine.graph()
             return with_taps(load_and_optimize.with_inputs(graph, given) if given else graph, names)
 
-        model, reader = variant(engine, key, opened)
+        model, reader = variant(engine, key, make_graph)
         wanted = list(output_names or engine.output_names)
         results = run_some(engine, model, reader.read(feed), [*wanted, *names], run)
         return Tapped(results[: len(wanted)], zip(names, results[len(wanted) :], strict=True))

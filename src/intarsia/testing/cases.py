@@ -34,7 +34,7 @@ def suite(kind: str) -> dict[str, Any]:
     """All cases of one of `KINDS`, by name.
 
     onnx computes the results of its node cases in Python when they are imported, which takes five seconds of a processor:
-    they are kept in the user's cache, for this onnx and this NumPy.
+    they are stored in the user's cache, for this onnx and this NumPy.
     """
     if kind != "node":
         return _made(kind)
@@ -133,8 +133,8 @@ def difference(case: Any, actual: Any, expected: Any) -> str:
     if close.all():
         return ""
     with np.errstate(invalid="ignore", over="ignore"):  # equal infinities
-        apart = np.abs(actual.astype(wide) - expected.astype(wide))
-    worst = np.max(apart, where=~close, initial=0.0)
+        distance = np.abs(actual.astype(wide) - expected.astype(wide))
+    worst = np.max(distance, where=~close, initial=0.0)
     return f"{np.count_nonzero(~close)} of {expected.size} elements differ, the worst by {worst:.3g}"
 
 

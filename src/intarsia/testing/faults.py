@@ -52,7 +52,7 @@ class FaultOptions:
 
 
 class Buffer:
-    """Bytes on the device. They are given back when the last reference to the buffer goes."""
+    """Bytes on the device. They are freed when the last reference to the buffer goes."""
 
     __slots__ = ("__weakref__", "content", "memory", "nbytes")
 

@@ -38,7 +38,7 @@ from intarsia.testing.node_variants import NodeCase
 from intarsia.testing.node_variants import cases as node_cases
 
 SAMPLE = 12
-NODES = 400  # of the sweep, where no other number is asked for: twice as many as there are operators
+NODES = 400  # of the sweep, where no other number is requested: twice as many as there are operators
 REFERENCE = "ReferenceExecutionProvider"
 
 
@@ -127,7 +127,7 @@ class Suite:
                 continue
             try:
                 for name, wrong, seen in checks():
-                    found.append(Check(area, name, not wrong, wrong or seen))  # kept when a later check raises
+                    found.append(Check(area, name, not wrong, wrong or seen))  # recorded even when a later check raises
             except Exception as error:  # noqa: BLE001 # a provider under test may raise anything: that is the finding
                 found.append(Check(area, "runs", False, f"{type(error).__name__}: {error}"))
         return Report(self.provider.name, tuple(found))
@@ -205,11 +205,11 @@ class Suite:
             yield from _transfers(instance)
         session, feed = self._model(), _feed(3)
         first = session.run(None, feed)
-        kept = [np.array(value) for value in first]
+        copies = [np.array(value) for value in first]
         second = session.run(None, _feed(3, seed=1))
         shared = any(np.shares_memory(a, b) for a in first for b in (*second, *feed.values()))
         yield "results are the caller's own", "an output shares memory with an input or another run" if shared else "", ""
-        changed = any(not np.array_equal(a, b) for a, b in zip(first, kept, strict=True))
+        changed = any(not np.array_equal(a, b) for a, b in zip(first, copies, strict=True))
         yield "results stay", "an output was changed by a later run" if changed else "", ""
         yield "nothing is left behind", *self._growth(session)
 

@@ -99,7 +99,7 @@ def type_proto(kind: ValueType) -> onnx.TypeProto:
 
 
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A model whose weights that lie in other files are inputs: their types are all that is asked for."""
+    """A model whose weights that lie in other files are inputs: their types are all that is required."""
     import onnx
 
     if not any(t.data_location == onnx.TensorProto.EXTERNAL for t in model.graph.initializer):
@@ -107,13 +107,13 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     found = onnx.ModelProto()
     found.CopyFrom(model)
     inputs = {value.name for value in found.graph.input}
-    kept = []
+    tensors_left = []
     for tensor in found.graph.initializer:
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            kept.append(tensor)
+            tensors_left.append(tensor)
         elif tensor.name not in inputs:
             found.graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
-    tensors = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in kept]
+    tensors = [onnx.TensorProto.FromString(tensor.SerializeToString()) for tensor in tensors_left]
     del found.graph.initializer[:]
     found.graph.initializer.extend(tensors)
     return found

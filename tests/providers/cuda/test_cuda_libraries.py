@@ -213,7 +213,7 @@ def test_the_scratch_is_lent_by_the_plan(gpu: Gpu) -> None:
     session.run(None, {"x": X})
     held = next(iter(cuda._opened.values())).holders()
     assert held["intermediate values"] >= 1 << 20
-    with pytest.raises(intarsia.OutOfMemory, match=r"more bytes were asked for intermediate values"):
+    with pytest.raises(intarsia.OutOfMemory, match=r"more bytes were requested for intermediate values"):
         gpu.dense(gpu_mem_limit=1 << 19).run(None, {"x": X})
 
 

@@ -341,7 +341,7 @@ def test_engines_of_less_precision_are_left_out() -> None:
     root = conv_of(k.input("x", F, x.shape), k.input("w", F, w.shape))
     _, (job,) = computed(root, {"x": x, "w": w}, offered)
     assert job.kernel.call is None
-    assert "compute with less precision than is asked for" in job.choice.reason
+    assert "compute with less precision than is requested" in job.choice.reason
 
 
 # --- the decision -----------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def test_what_kernels_depend_on_makes_another_plan(provider: str) -> None:
 def test_the_reason_is_in_the_log(provider: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "intarsia")
     session(provider).run(None, {"x": X})
-    assert "launches are planned anew: no plan is kept for these nodes, sizes, numbers and this version" in caplog.text
+    assert "launches are planned anew: no plan is cached for these nodes, sizes, numbers and this version" in caplog.text
 
 
 def with_bodies(amount: float) -> list[Any]:

@@ -188,7 +188,7 @@ def test_memory_is_counted_by_its_use(gpu: Kind) -> None:
     assert device.holders() == {"these": 1 << 20, "those": 1 << 19}
     del kept[0]
     assert device.holders() == {"those": 1 << 19}
-    with pytest.raises(intarsia.OutOfMemory, match=r"asked for more, 524,288 are in use .*sessions on it: those 524,288\)"):
+    with pytest.raises(intarsia.OutOfMemory, match=r"requested for more, 524,288 are in use .*sessions on it: those 524,288\)"):
         device.allocate(1 << 22, "more")
 
 

@@ -102,5 +102,5 @@ def test_a_launch_that_is_not_taken(gpu: Kind) -> None:
 
 def test_no_memory_is_no_wrong_answer(gpu: Kind) -> None:
     gpu.machine.memory_nbytes = 0
-    with pytest.raises(intarsia.OutOfMemory, match="a buffer of 8,192 bytes for values was asked for"):
+    with pytest.raises(intarsia.OutOfMemory, match="a buffer of 8,192 bytes for values was requested"):
         gpu.open()

@@ -195,7 +195,7 @@ def test_results() -> None:
 
 
 def test_the_oldest_graph_makes_room(gpu: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "KEPT", 2)
+    monkeypatch.setattr(graphs, "MOST", 2)
     session = chain(gpu.provider, **{gpu.graphs: True})
     for rows in (8, 9, 10):
         runs_of(session, 3, rows)

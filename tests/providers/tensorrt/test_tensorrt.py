@@ -346,7 +346,7 @@ class TestFaults:
         with pytest.warns(ort.ProviderWarning, match=match):
             made = session(others=(CPU,))
         assert made.explain().counts == {CPU: 4} and right(made)
-        assert right(session())  # nothing of it was kept
+        assert right(session())  # nothing of it was cached
         assert trt.machine.used_nbytes < 1 << 20
 
     def test_too_little_workspace(self, imitated: Make) -> None:

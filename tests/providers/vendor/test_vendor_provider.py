@@ -93,7 +93,7 @@ def miss(caplog: pytest.LogCaptureFixture, **given: Any) -> str:
 
 def test_each_miss_says_why(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     given = {"cache_directory": str(tmp_path / "kept")}
-    assert "nothing was kept for this part" in miss(caplog, **given)
+    assert "nothing was cached for this part" in miss(caplog, **given)
     assert not miss(caplog, **given)
     assert "level was 'fast' and is 'slow'" in miss(caplog, level="slow", **given)
     with behaving(version="2"):
@@ -132,7 +132,7 @@ def test_faults_of_the_compiler(fault: str, match: str) -> None:
         with pytest.warns(ort.ProviderWarning, match=match):
             made = session(other=("CPUExecutionProvider",))
         np.testing.assert_allclose(made.run(None, {"x": X})[0], expected(X), rtol=1e-5)
-    made = session()  # nothing of it was kept
+    made = session()  # nothing of it was cached
     np.testing.assert_allclose(made.run(None, {"x": X})[0], expected(X), rtol=1e-5)
 
 
@@ -254,7 +254,7 @@ def test_outputs_that_nothing_computes() -> None:
 
 def test_memory_and_origin_are_told() -> None:
     (program,) = session()._engine.whole_model().programs
-    assert program.remarks() == ["compiled, since nothing was kept for this part"]
+    assert program.remarks() == ["compiled, since nothing was cached for this part"]
     assert program.memory().packed_nbytes > 0
     assert "bytes" in program.describe()
     assert program.predicted_memory([[2, 3]]).output_nbytes == 24

@@ -22,7 +22,7 @@ def hardware_devices() -> tuple[HardwareDevice, ...]:
     """The CPU, then GPUs, then NPUs; found once in a process, as onnxruntime does.
 
     Linux: /sys, and what a Vulkan loader knows beyond it. Windows: what Plug and Play lists as present. macOS: a Mac with
-    Apple's chips has one GPU and one Neural Engine, and nothing is asked; what other Macs have is seen by a Vulkan loader
+    Apple's chips has one GPU and one Neural Engine, and nothing is queried; what other Macs have is seen by a Vulkan loader
     alone. Elsewhere the CPU alone is known.
     """
     found, npus = _of_system()

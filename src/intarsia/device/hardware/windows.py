@@ -25,7 +25,7 @@ Instances = Callable[[str], list[str]]
 
 
 def devices() -> list[HardwareDevice]:
-    """GPUs and NPUs that are present; none where Windows cannot be asked."""
+    """GPUs and NPUs that are present; none where Windows cannot be queried."""
     with suppress(OSError, AttributeError):
         return listed(_instances, _description)
     return []

@@ -27,7 +27,7 @@ class ACLOptions:
             arithmetic. ACL's own fast mode takes bfloat16, which openvino does not ask it for.
         enable_arena: taken for onnxruntime's sake, without effect: openvino plans the memory of a whole part.
         num_of_threads: threads of one run; 0: the session's `intra_op_num_threads`. Not an option of onnxruntime's.
-        cache_dir: folder of openvino's compiled models; "": none is kept. Not an option of onnxruntime's.
+        cache_dir: folder of openvino's compiled models; "": none is cached. Not an option of onnxruntime's.
     """
 
     enable_fast_math: bool = False
@@ -74,7 +74,7 @@ class ACLExecutionProvider(OpenVINOExecutionProvider):
 
 
 def _computes_in_float16() -> bool:
-    """Whether openvino says so of this CPU; False where it cannot be asked."""
+    """Whether openvino says so of this CPU; False where it cannot say."""
     from intarsia.providers.openvino import runtime
 
     if runtime.missing() or runtime.broken():

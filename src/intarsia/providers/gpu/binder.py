@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.codegen.clike import Cut, Dialect
-from intarsia.codegen.clike.int8_factors import BYTES, kept_as_bytes
+from intarsia.codegen.clike.int8_factors import BYTES, stored_as_bytes
 from intarsia.codegen.clike.split_into_kernels import Job, is_cheap
 from intarsia.codegen.clike.storage_types import stored_nbytes
 from intarsia.codegen.clike.vendor_libraries.calls import Libraries
@@ -34,7 +34,7 @@ from intarsia.providers.gpu.plan import Constants, Plan, described, leaf_of, val
 from intarsia.providers.gpu.plan_cache import SMALL_NBYTES, CachedPlan, PlanStore
 
 _logger = get_logger("intarsia")
-_MOST_COPIED = 4 << 20  # bytes of constants that a kept plan may have of its own
+_MOST_COPIED = 4 << 20  # bytes of constants that a cached plan may have of its own
 _HALVES = (DType.FLOAT16, DType.BFLOAT16)  # whose numbers inference does not follow by itself
 Kind = tuple[DType, tuple[int, ...]]
 _MOST_ELEMENTS = 2**31 - 1  # of a value
@@ -46,7 +46,7 @@ def bind(
     store: PlanStore | None = None, libraries: Libraries | None = None, dialect: Dialect | None = None,
     graphs: Graphs | None = None,
 ) -> Plan:  # fmt: skip
-    """The plan for inputs of these shapes; `numbers` are the inputs that are read on the host. `store`: where plans are kept;
+    """The plan for inputs of these shapes; `numbers` are the inputs that are read on the host. `store`: where plans are cached;
     `libraries`: what computes products besides kernels of ours; `dialect`: what kernels are printed in, if not in the device's;
     `graphs`: where launches that come again become graphs.
 
@@ -56,9 +56,9 @@ def bind(
         OutOfMemory: a value is larger than what the device binds.
     """
     key = store.key(shapes, numbers) if store is not None else ""
-    if store is not None and (kept := store.load(key)) is not None:
+    if store is not None and (cached := store.load(key)) is not None:
         try:
-            return _restored(kept, graph, tuple(shapes), gpu, constants, libraries, graphs)
+            return _restored(cached, graph, tuple(shapes), gpu, constants, libraries, graphs)
         except NotOfferedError as error:
             _logger.info("%s: launches are planned anew: %s", gpu.device, error)
     known = graph.clone()
@@ -77,8 +77,8 @@ def bind(
         scope.expressions[name] = scope.counted(work.leaf(name, scope.inference.types[name]))
     scope.lower()
     plan = work.plan(scope, tuple(shapes))
-    if store is not None and (leaves := work.kept_leaves(graph)) is not None:
-        store.keep(key, CachedPlan(plan.jobs, work.cut.stored, plan.outputs, leaves, plan.regions, work.kept_prepared()))
+    if store is not None and (leaves := work.cached_leaves(graph)) is not None:
+        store.keep(key, CachedPlan(plan.jobs, work.cut.stored, plan.outputs, leaves, plan.regions, work.cached_prepared()))
     return plan
 
 
@@ -111,18 +111,18 @@ def _predict(
 
 
 def _restored(
-    kept: CachedPlan, graph: Graph, inputs: tuple[str, ...], gpu: Gpu, constants: Constants, libraries: Libraries | None,
+    cached: CachedPlan, graph: Graph, inputs: tuple[str, ...], gpu: Gpu, constants: Constants, libraries: Libraries | None,
     graphs: Graphs | None,
 ) -> Plan:  # fmt: skip
-    fixed = {*kept.leaves, *kept.prepared}
-    _predict(gpu, constants, kept.jobs, kept.stored, kept.regions, fixed, inputs, kept.outputs)
+    fixed = {*cached.leaves, *cached.prepared}
+    _predict(gpu, constants, cached.jobs, cached.stored, cached.regions, fixed, inputs, cached.outputs)
     slices = {
         leaf: constants.slice(leaf, graph.constants[what]) if isinstance(what, str) else gpu.write(what, "weights")
-        for leaf, what in kept.leaves.items()
+        for leaf, what in cached.leaves.items()
     }
-    for leaf, (how, source) in kept.prepared.items():
+    for leaf, (how, source) in cached.prepared.items():
         slices[leaf] = constants.prepared(leaf, how, graph.constants[source])
-    return Plan(gpu, inputs, kept.jobs, kept.stored, slices, kept.outputs, kept.regions, libraries, graphs)
+    return Plan(gpu, inputs, cached.jobs, cached.stored, slices, cached.outputs, cached.regions, libraries, graphs)
 
 
 @dataclass
@@ -190,8 +190,8 @@ class Work:
             self.gpu, inputs, self.cut.jobs, self.cut.stored, slices, outputs, self.regions, self.libraries, self.graphs
         )
 
-    def kept_leaves(self, graph: Graph) -> dict[str, str | np.ndarray] | None:
-        """The constants that launches read, by name where they are the graph's; None where the plan cannot be kept."""
+    def cached_leaves(self, graph: Graph) -> dict[str, str | np.ndarray] | None:
+        """The constants that launches read, by name where they are the graph's; None where the plan cannot be cached."""
         found: dict[str, str | np.ndarray] = {}
         for leaf in {n for job in self.cut.jobs for n in job.reads}:
             if leaf in self.cut.tables:
@@ -203,7 +203,7 @@ class Work:
         copied = sum(a.nbytes for a in found.values() if isinstance(a, np.ndarray))
         return None if self.from_weights or copied > _MOST_COPIED else found
 
-    def kept_prepared(self) -> dict[str, tuple[Tensor, str]]:
+    def cached_prepared(self) -> dict[str, tuple[Tensor, str]]:
         """What launches read that is computed of constants: how, and of which."""
         read = {n for job in self.cut.jobs for n in job.reads}
         return {n: (t, leaf_of(t).removeprefix(_CONSTANT)) for n, t in self.cut.prepared.items() if n in read}
@@ -311,7 +311,7 @@ class Scope:
         """Define a value; it is stored where several read it."""
         settled = self.cut.settle(self.counted(value))
         if self.uses.get(name, 0) > 1 and not _is_view(settled):
-            settled = kept_as_bytes(self.cut, settled) or self.cut.store(settled, turned=True)
+            settled = stored_as_bytes(self.cut, settled) or self.cut.store(settled, turned=True)
         self.expressions[name] = settled
         self.cut.owners.setdefault(id(settled), self.cut.node)
 

@@ -152,13 +152,13 @@ def _is_steady(scope: Scope, node: Node, body: Graph) -> bool:
     )
 
 
-def _repeated(scope: Scope, node: Node, body: Graph, trips: int, given: str, asks_first: bool) -> None:
+def _repeated(scope: Scope, node: Node, body: Graph, trips: int, given: str, tests_first: bool) -> None:
     work, cut = scope.work, scope.cut
     states = [work.filled(scope.value(n)) for n in node.inputs[2:]]
     counter, region_reads = work.counter(), {}
     if trips == NO_LIMIT and node.inputs[0]:
         region_reads["limit"] = _name_of(scope, scope.stored(node.inputs[0]))
-    if asks_first:
+    if tests_first:
         region_reads["first"] = _name_of(scope, scope.stored(given))
     scope.hold(body)
     region = work.region(count=trips, **region_reads)

@@ -28,7 +28,7 @@ _ON_DOUBLES = frozenset(
     "Squeeze Unsqueeze CumSum CumProd ConstantOfShape Split".split()
 )  # what needs arithmetic and square roots only
 
-_SOME_SIZE = 2  # in the place of sizes that are known before a run, to see whether any such will do
+_SOME_SIZE = 2  # instead of sizes that are known before a run, to see whether any such will do
 
 
 def numbers_behind(graph: Graph, name: str) -> frozenset[str] | None:
@@ -74,7 +74,7 @@ class Survey:
         numbers: inputs of a body that are known before the run.
 
     Attributes:
-        given: the graph that was asked about; `graph` is the one written out.
+        given: the graph of the question; `graph` is the one written out.
     """
 
     def __init__(
@@ -194,23 +194,23 @@ class Survey:
 
     def _has_known_sizes(self, node: Node, record: OpRecord) -> bool:
         """Whether its primitives are known as soon as the sizes of its operands are, which follow from the inputs' and from
-        numbers that are there before a run: a Squeeze without axes. They are asked with some other sizes in their place."""
+        numbers that are there before a run: a Squeeze without axes. They are tried with some other sizes in their place."""
         kinds = [self.inference.types.get(n) if n else None for n in node.inputs]
         if self.outer is not None or node.outputs[0] in self._wrong or record.host or record.fallback is not None:
             return False
         told = (v.type for v in self.graph.inputs if isinstance(v.type, TensorType))
         given = {s for kind in told for d in kind.shape or () for s in symbols_of(d)}
-        asked: set[str] = set()
+        symbols: set[str] = set()
         operands: list[k.Tensor | None] = []
         for i, (name, kind) in enumerate(zip(node.inputs, kinds, strict=True)):
             if name and (not isinstance(kind, TensorType) or kind.shape is None):
                 return False
             shape = kind.shape or () if isinstance(kind, TensorType) else ()
-            asked |= {s for d in shape for s in symbols_of(d)}
-            env = dict.fromkeys(asked, _SOME_SIZE)
+            symbols |= {s for d in shape for s in symbols_of(d)}
+            env = dict.fromkeys(symbols, _SOME_SIZE)
             concrete = [max(evaluate(d, env), 1) for d in shape]
             operands.append(k.input(i, kind.dtype, concrete) if isinstance(kind, TensorType) else None)
-        if not asked or not all(s in given or s.endswith("]") and self._is_number(s.rpartition("[")[0]) for s in asked):
+        if not symbols or not all(s in given or s.endswith("]") and self._is_number(s.rpartition("[")[0]) for s in symbols):
             return False
         try:
             trace(record, node, operands, {i: self.inference.values.get(n) for i, n in enumerate(node.inputs) if n})

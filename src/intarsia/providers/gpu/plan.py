@@ -77,7 +77,7 @@ def values_nbytes(
 
 _SCRATCH = "%scratch of "  # before the number of a launch
 _FEWEST, _MOST = 128, 1024  # launches of a loop that are started at once
-_KEPT_BOUND = 4  # of a launch on inputs and outputs
+_RETAINED_BOUND = 4  # of a launch on inputs and outputs
 _PATIENCE_S = 0.05  # how long whoever stops a run may have to wait for launches on their way
 
 
@@ -316,12 +316,12 @@ class Plan:
         """A launch on inputs and outputs."""
         launch = self._launch(i, outside, state)
         places = [(s.memory.buffer, s.offset, s.nbytes) for s in launch.bindings]
-        kept = state.latest.setdefault(i, [])
-        for before, bound in kept:
+        retained = state.latest.setdefault(i, [])
+        for before, bound in retained:
             if all(a[0] is b[0] and a[1:] == b[1:] for a, b in zip(before, places, strict=True)):
                 return bound
-        made = self.gpu.bind(launch) if len(kept) < _KEPT_BOUND else self.gpu.bound_again(kept.pop(0)[1], launch)
-        kept.append((places, made))
+        made = self.gpu.bind(launch) if len(retained) < _RETAINED_BOUND else self.gpu.bound_again(retained.pop(0)[1], launch)
+        retained.append((places, made))
         return made
 
     def _launch(self, i: int, outside: Mapping[str, Slice], state: State) -> Launch:

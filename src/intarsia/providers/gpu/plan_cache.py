@@ -49,14 +49,14 @@ class CachedPlan:
 
 
 class NotKeptError(Exception):
-    """Plans of a graph cannot be kept; says why."""
+    """Plans of a graph cannot be cached; says why."""
 
 
 class PlanStore:
     """The cache's plans of one part.
 
     Attributes:
-        obstacle: why plans of this part are not kept; "" where they are.
+        obstacle: why plans of this part are not cached; "" where they are.
     """
 
     def __init__(self, graph: Graph, dialect: Dialect, libraries: Libraries | None = None) -> None:
@@ -78,7 +78,7 @@ class PlanStore:
         """The plan; None where it has to be made, with the reason in the log."""
         found: CachedPlan | None = None if self.obstacle else get_cache().load(key)
         if found is None:
-            why = self.obstacle or "no plan is kept for these nodes, sizes, numbers and this version"
+            why = self.obstacle or "no plan is cached for these nodes, sizes, numbers and this version"
             _logger.debug("launches are planned anew: %s", why)
         return found
 

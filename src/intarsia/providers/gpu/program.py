@@ -28,7 +28,7 @@ from intarsia.providers.gpu.plan import Constants, Plan, described
 from intarsia.providers.gpu.plan_cache import PlanStore
 from intarsia.providers.gpu.stages import stages
 
-_KEPT_PLANS = 16
+_RETAINED_PLANS = 16
 GRAPH = "graphs of launches"
 """Stands where a provider's or a library's name does: what says no to a node."""
 LIBRARY_OPERATORS = {
@@ -156,7 +156,7 @@ def _first_reader(graph: Graph, made: set[str]) -> tuple[str, str]:
 class _Stage:
     """A graph whose numbers are known when it begins.
 
-    A plan is made for each combination of input shapes and of such numbers, and the latest are kept.
+    A plan is made for each combination of input shapes and of such numbers, and the latest are retained.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class _Stage:
         dialect: Dialect,
         graphs: Graphs | None,
     ) -> None:
-        """`on_disk`: whether plans are kept there too; `names`: outputs of nodes as they are described."""
+        """`on_disk`: whether plans are cached there too; `names`: outputs of nodes as they are described."""
         self.inputs, self.outputs = tuple(graph.input_names()), tuple(graph.output_names())
         self.graph, self.gpu, self._libraries, self._dialect = graph, gpu, libraries, dialect
         self._numbers = read_as_numbers(graph)
@@ -206,7 +206,7 @@ class _Stage:
         with self._lock:
             plan = self._plans.get(key)
             if plan is None:
-                store = self._kept() if self._on_disk else None
+                store = self._plan_store() if self._on_disk else None
                 plan = self._plans[key] = bind(
                     self.graph, shapes, numbers, self.gpu, self._constants, store, self._libraries, self._dialect,
                     self._graphs,
@@ -214,13 +214,13 @@ class _Stage:
                 if self._graphs is not None:
                     for node, what in plan.looks():
                         self._graphs.say(f"the host reads {what}", node)
-                if len(self._plans) > _KEPT_PLANS:
+                if len(self._plans) > _RETAINED_PLANS:
                     self._plans.popitem(last=False)
             else:
                 self._plans.move_to_end(key)
             return plan
 
-    def _kept(self) -> PlanStore:
+    def _plan_store(self) -> PlanStore:
         if self._store is None:
             self._store = PlanStore(self.graph, self._dialect, self._libraries)
         return self._store

@@ -82,7 +82,7 @@ class GpuExecutionProvider(ExecutionProvider):
         )
 
     def get_capability(self, graph: Graph, kernel_lookup: KernelLookup) -> list[ComputeCapability]:
-        self._survey = None  # the graph may have changed since it was last asked about
+        self._survey = None  # the graph may have changed since it was last surveyed
         return super().get_capability(graph, kernel_lookup)
 
     def reads_on_host(self, node: Node, index: int) -> bool:

@@ -277,8 +277,8 @@ def lower_gru(scope: Scope, node: Node) -> None:
                 both = k.dot(hidden, part(matrix, 2, 0, 2 * n)) + part(gates, 2, 0, 2 * n)
                 zr = cut.store(cut.settle(f(layer.bounded(both))))
                 z, r = part(zr, 2, 0, n), part(zr, 2, n, n)
-                kept = cut.store(cut.settle(r * hidden))
-                candidate = cut.store(cut.settle(k.dot(kept, part(matrix, 2, 2 * n, n))))
+                reset = cut.store(cut.settle(r * hidden))
+                candidate = cut.store(cut.settle(k.dot(reset, part(matrix, 2, 2 * n, n))))
             new = g(layer.bounded(part(gates, 2, 2 * n, n) + candidate))
             return ((1.0 - z) * new + z * hidden,)
 
@@ -332,13 +332,13 @@ def lower_linear_attention(scope: Scope, node: Node) -> None:
     counter = work.counter()
     region = work.region(count=steps)
     ours, key_row, update, *gates = (cut.settle(row(x, counter)) for x in sources)
-    kept = state
+    decayed = state
     if decay is not None:
-        kept = state * k.expand_dims(gates[0], [3])
+        decayed = state * k.expand_dims(gates[0], [3])
     if beta is not None:
-        seen = k.reduce_sum(kept * k.expand_dims(key_row, [3]), [2])
+        seen = k.reduce_sum(decayed * k.expand_dims(key_row, [3]), [2])
         update = cut.store(cut.settle(k.broadcast(gates[-1], update.shape) * (update - seen)))
-    new = kept + k.expand_dims(key_row, [3]) * k.expand_dims(update, [2])
+    new = decayed + k.expand_dims(key_row, [3]) * k.expand_dims(update, [2])
     cut.launch_step([Write(cut.settle(new), batch * heads * size * width, in_place=state.attrs[0])], [state.attrs[0]])
     factor = a.get("scale", 0.0) or 1.0 / math.sqrt(size)
     answer = cut.store(cut.settle(k.dot(ours, state) * factor))

@@ -171,7 +171,7 @@ class NnapiExecutionProvider(VendorExecutionProvider):
         if made is None:
             found = Artifact.of(artifact)
             if not found.files:
-                count_compile(self.name)  # drivers kept nothing: they compile at every start
+                count_compile(self.name)  # drivers cached nothing: they compile at every start
             made = compile_artifact(self._library, found.model, self._settings_of_compiler, found.files)
         memory: Memory = self.options.memory if has_shared_memory() else "pointers"
         return NnapiExecutable(self._library, made, interface, memory, self._settings_of_compiler.devices)

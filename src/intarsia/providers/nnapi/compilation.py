@@ -190,7 +190,7 @@ class CompiledModel:
 
 
 def compile_artifact(library: Library, model_bytes: bytes, settings: CompileSettings, files: dict[str, bytes]) -> CompiledModel:
-    """Compile a model, by what drivers kept of it (`files`) where they did.
+    """Compile a model, by what drivers cached of it (`files`) where they did.
 
     Raises:
         NnapiError: the library, or a driver, cannot compile it.

@@ -18,7 +18,7 @@ from intarsia.providers.nnapi.library import DEAD_OBJECT, Handle, Library, Nnapi
 from intarsia.providers.vendor.program import Executable, Interface, narrowed
 
 Memory = Literal["pointers", "shared", "domains"]
-_KEPT_CALLERS = 4
+_RETAINED_CALLERS = 4
 
 
 class NnapiExecutable(Executable):
@@ -49,7 +49,7 @@ class NnapiExecutable(Executable):
         except OSError as error:
             raise EPFail(f"NnapiExecutionProvider has no shared memory for a run: {error}; use memory='pointers'") from error
         with self._lock:
-            if len(self._callers) < _KEPT_CALLERS:
+            if len(self._callers) < _RETAINED_CALLERS:
                 self._callers.append(caller)
         return [_given_back(x, value) for x, value in zip(found, self._interface.outputs, strict=True)]
 

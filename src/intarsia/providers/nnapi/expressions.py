@@ -131,8 +131,8 @@ def transposed(w: Writer, x: Tensor, perm: Sequence[int]) -> Tensor:
     constant = w.model.operands[x.index].value
     if constant is not None:
         return w.constant(constant.transpose(perm), x.type.of(dims))
-    kept = [p for p in perm if x.dims[p] != 1]
-    if kept == sorted(kept):
+    longer = [p for p in perm if x.dims[p] != 1]
+    if longer == sorted(longer):
         return w.reshaped(x, dims)
     return w.call("TRANSPOSE", [x, w.vector(perm)], x.type.of(dims))
 

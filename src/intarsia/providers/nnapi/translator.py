@@ -67,7 +67,7 @@ class NnapiTranslator(Translator):
             "layout": "NCHW" if self.target.nchw else "NHWC",
             "float32": "computed in float16" if self.target.relaxed else "as it is",
             "level": str(self.target.level),
-            "asked": self._devices,
+            "queried": self._devices,
         }
 
     def refusal(self, node: Node, facts: Facts) -> Support | None:

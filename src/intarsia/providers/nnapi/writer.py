@@ -265,8 +265,8 @@ class Writer:
                 raise Untranslatable(f"NNAPI does not compute {name!r}")
             perm = TO_NHWC if layout == NHWC else TO_NCHW
             dims = tuple(other.dims[p] for p in perm)
-            kept = [p for p in perm if other.dims[p] != 1]
-            if kept == sorted(kept):
+            longer = [p for p in perm if other.dims[p] != 1]
+            if longer == sorted(longer):
                 found = self.reshaped(other, dims)
             else:
                 found = self.call("TRANSPOSE", [other, self.vector(perm)], other.type.of(dims))
@@ -390,8 +390,8 @@ class Writer:
 
 def few_dims(dims: Sequence[int]) -> tuple[int, ...]:
     """The dimensions with the last ones multiplied, so that there are four at most."""
-    kept = MOST_AXES - 1
-    return (*dims[:kept], math.prod(dims[kept:])) if len(dims) > MOST_AXES else tuple(dims)
+    leading = MOST_AXES - 1
+    return (*dims[:leading], math.prod(dims[leading:])) if len(dims) > MOST_AXES else tuple(dims)
 
 
 def _pruned(model: NnapiModel) -> NnapiModel:
@@ -402,14 +402,14 @@ def _pruned(model: NnapiModel) -> NnapiModel:
             calls.append(call)
             read.update(call.inputs, call.outputs)
     read.update(model.inputs)
-    kept = sorted(read)
-    number = {old: new for new, old in enumerate(kept)}
+    used = sorted(read)
+    number = {old: new for new, old in enumerate(used)}
 
     def renumbered(operands: Sequence[int]) -> tuple[int, ...]:
         return tuple(number[i] for i in operands)
 
     return NnapiModel(
-        [model.operands[i] for i in kept],
+        [model.operands[i] for i in used],
         [Call(c.name, renumbered(c.inputs), renumbered(c.outputs)) for c in reversed(calls)],
         list(renumbered(model.inputs)),
         list(renumbered(model.outputs)),

@@ -122,12 +122,12 @@ class OpenVINOExecutionProvider(ExecutionProvider):
                 raise UnknownOption(
                     f"option 'load_config' of {self.name}: {options.device} has no property {key!r}; {nearest(key, settable)}"
                 )
-        asked = options.resolved_precision
-        if asked in ("FP16", "BF16") and options.device.startswith("CPU"):
+        requested = options.resolved_precision
+        if requested in ("FP16", "BF16") and options.device.startswith("CPU"):
             able = core().get_property(options.device, "OPTIMIZATION_CAPABILITIES")
-            if asked not in able:
+            if requested not in able:
                 raise InvalidArgument(
-                    f"option 'precision' of {self.name}: this CPU does not compute in {asked}, OpenVINO would take another "
+                    f"option 'precision' of {self.name}: this CPU does not compute in {requested}, OpenVINO would take another "
                     f"type without a word (it can: {', '.join(able)}); choose 'FP32' or 'ACCURACY'"
                 )
         found = dict(options.properties)
@@ -225,7 +225,7 @@ class OpenVINOExecutionProvider(ExecutionProvider):
         return SavedProgram(pickle.dumps((self._stamp(), SavedPart.of(program))), [blob])
 
     def restore(self, head: bytes, block: np.ndarray, context: CompileContext) -> Program | None:
-        """Imported with the precision asked for: OpenVINO forgets it in what it exports."""
+        """Imported with the requested precision: OpenVINO forgets it in what it exports."""
         import pickle
 
         from intarsia.providers.openvino import runtime

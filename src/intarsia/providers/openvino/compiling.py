@@ -1,4 +1,4 @@
-"""From a part to an `openvino.CompiledModel`, and the check that it computes in the precision that was asked for."""
+"""From a part to an `openvino.CompiledModel`, and the check that it computes in the requested precision."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 class Compiler:
     """Compiles one part, for any shapes or for given ones.
 
-    With `disable_dynamic_shapes`, a part with varying shapes is kept as an uncompiled model and compiled for each combination
+    With `disable_dynamic_shapes`, a part with varying shapes stays an uncompiled model and compiled for each combination
     of input shapes. `model` is the part as OpenVINO has read it, where it has.
     """
 
@@ -112,16 +112,16 @@ class Compiler:
 
 
 def check_precision(compiled: Any, config: dict[str, Any], device: str) -> None:
-    """Raise EPFail where the model computes in another precision than `config` asks for."""
-    asked = config.get("INFERENCE_PRECISION_HINT")
-    if asked not in _TYPES:
+    """Raise EPFail where the model computes in another precision than `config` requests."""
+    requested = config.get("INFERENCE_PRECISION_HINT")
+    if requested not in _TYPES:
         return
     try:
         found = str(compiled.get_property("INFERENCE_PRECISION_HINT"))
     except RuntimeError:
         return  # AUTO, HETERO and MULTI do not say: their devices were given the hint
-    if _TYPES[asked] not in found:
+    if _TYPES[requested] not in found:
         raise EPFail(
-            f"openvino compiled for {device} in {found} where {_TYPES[asked]} was asked for; "
+            f"openvino compiled for {device} in {found} where {_TYPES[requested]} was requested; "
             "remove the option cache_dir, or clear that folder"
         )

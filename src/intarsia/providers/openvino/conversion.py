@@ -33,7 +33,7 @@ class OpenVINOTarget(ConversionTarget):
     suffix: ClassVar[str] = ".xml"
     beside: ClassVar[tuple[str, ...]] = (".bin",)
     what: ClassVar[str] = "OpenVINO's intermediate representation"
-    open_sizes: ClassVar[bool] = True
+    dynamic_sizes: ClassVar[bool] = True
     Options = OpenVINOTargetOptions
 
     @classmethod

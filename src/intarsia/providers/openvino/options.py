@@ -33,9 +33,9 @@ class OpenVINOOptions:
             that have it.
         num_of_threads: threads of one inference on the CPU; 0: the session's `intra_op_num_threads`.
         num_streams: inferences that run side by side; more need more memory.
-        cache_dir: folder of compiled models; "": none is kept.
+        cache_dir: folder of compiled models; "": none is cached.
         load_config: OpenVINO properties by device, as JSON, a file with JSON, or a dict: {"CPU": {"PERF_COUNT": true}}.
-        disable_dynamic_shapes: compile for the exact shapes of each run (the last few are kept) instead of any shape.
+        disable_dynamic_shapes: compile for the exact shapes of each run (the last few are retained) instead of any shape.
         reshape_input: bounds for input shapes: "name[1,3,224..640,224],other[1..8]".
         layout: layouts of inputs, for preprocessing: "name[NCHW]".
         model_priority: "LOW", "MEDIUM", "HIGH" or "DEFAULT", between models on one device.
@@ -127,7 +127,7 @@ class OpenVINOOptions:
 
     @property
     def resolved_precision(self) -> str:
-        """FP32 unless asked otherwise."""
+        """FP32 unless requested otherwise."""
         old = self._device_and_precision[1]
         if old and self.precision not in ("", old):
             raise InvalidArgument(

@@ -25,7 +25,7 @@ _logger = get_logger("intarsia.providers.openvino")
 _VIEWED = {DType.BFLOAT16: ("bf16", np.uint16)}  # types that NumPy does not have: the bytes under another type
 _POLL_MILLISECONDS = 5
 _LONG_NANOSECONDS = 5_000_000  # an inference that took longer is watched from then on, so that Ctrl-C ends it
-_KEPT_SHAPES = 8
+_RETAINED_SHAPES = 8
 _PREFIX = node_name(0).removesuffix("0")
 
 
@@ -114,7 +114,7 @@ class OpenVINOProgram(Program):
             pool = self._pools.get(shapes)
             if pool is None:
                 pool = self._pools[shapes] = _Pool(self._compile_for(shapes), self._passed_through)
-                if len(self._pools) > _KEPT_SHAPES:
+                if len(self._pools) > _RETAINED_SHAPES:
                     self._pools.popitem(last=False)
             else:
                 self._pools.move_to_end(shapes)
@@ -256,7 +256,7 @@ def _report(request: Any, on_step: StepObserver, start: int, nodes: Mapping[int,
 
 @dataclass(frozen=True)
 class SavedPart:
-    """Of a program that was kept: everything but the compiled model."""
+    """Of a program that was cached: everything but the compiled model."""
 
     graph: Graph
     passed_through: frozenset[int]

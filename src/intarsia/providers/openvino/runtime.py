@@ -95,9 +95,9 @@ _DRIVERS = {
 def shortened(error: BaseException) -> str:
     """OpenVINO's message without source lines, as one line."""
     lines = [line.strip() for line in str(error).splitlines()]
-    kept = [
+    chosen = [
         line for line in lines
         if line and not line.startswith(("Exception from", "Check '", "Summary:", "To facilitate", "FrontEnd API failed",
                                          "Model wasn't fully"))
     ]  # fmt: skip
-    return " ".join(kept or [line for line in lines if line])[:600]
+    return " ".join(chosen or [line for line in lines if line])[:600]

@@ -18,7 +18,7 @@ from intarsia.printable import get_logger
 from intarsia.providers.openvino.model import mismatch, read
 from intarsia.providers.openvino.refusals import Analysis, refusal
 from intarsia.providers.openvino.runtime import core, shortened
-from intarsia.providers.vendor.single_node import KEPT_NBYTES, node_key, single_node
+from intarsia.providers.vendor.single_node import MOST_NBYTES, node_key, single_node
 
 _answers: dict[str, Support] = {}
 _lock = fork_safety.lock()
@@ -33,7 +33,7 @@ class Survey:
         self._analysis = Analysis.of(graph, device)
         self._answers: dict[int, Support] = {}
         self._read: tuple[tuple[int, ...], Graph, Any] | None = None
-        self._asked: set[tuple[int, ...]] = set()
+        self._surveyed: set[tuple[int, ...]] = set()
 
     def answer(self, node: Node) -> Support:
         """Whether OpenVINO takes `node` of the graph."""
@@ -54,8 +54,8 @@ class Survey:
                 if no is not None:
                     self._answers[id(nodes[i])] = no
         candidates = tuple(i for i in free if self._answers.get(id(nodes[i]), True))
-        if len(candidates) > 1 and candidates not in self._asked:
-            self._asked.add(candidates)
+        if len(candidates) > 1 and candidates not in self._surveyed:
+            self._surveyed.add(candidates)
             self._ask_together(candidates)
         return [i for i in candidates if self.answer(nodes[i])]
 
@@ -94,7 +94,7 @@ def ask(node: Node, graph: Graph, device: str, properties: dict[str, Any], *, ex
 
 def _ask(node: Node, graph: Graph, device: str, properties: dict[str, Any], exact_nan: bool) -> Support:
     constants = {n: graph.constants[n] for n in node.inputs if n in graph.constants}
-    small = {n: c for n, c in constants.items() if c.nbytes <= KEPT_NBYTES}  # others are asked about as inputs first
+    small = {n: c for n, c in constants.items() if c.nbytes <= MOST_NBYTES}  # others are asked about as inputs first
     first = _query(single_node(node, graph, small), device, properties, exact_nan)
     if first or len(small) == len(constants):
         return first

@@ -16,7 +16,7 @@ from intarsia.providers.tensorrt.library import Library
 from intarsia.providers.tensorrt.network import Network, ParserOptions, parsed
 from intarsia.providers.tensorrt.onnx_model import prepared, written
 from intarsia.providers.tensorrt.options import Settings
-from intarsia.providers.vendor.half_precision import KEPT, HalfPrecision
+from intarsia.providers.vendor.half_precision import IN_FLOAT32, HalfPrecision
 from intarsia.providers.vendor.translator import Facts, Translator, Untranslatable
 
 
@@ -85,10 +85,9 @@ class TensorrtTranslator(Translator):
         return TranslatedPart(graph, part, self.library, self.options)
 
 
-def made_translator(library: Library, settings: Settings, kept: tuple[str, ...] = ()) -> TensorrtTranslator:
-    """The translator that options ask for. `kept`: operators that float16 spares besides the usual ones."""
-    half = {
-        "float16": HalfPrecision((*KEPT, *kept)), "bfloat16": HalfPrecision((*KEPT, *kept), DType.BFLOAT16), "": None,
-    }[settings.half]  # fmt: skip
+def made_translator(library: Library, settings: Settings, spared: tuple[str, ...] = ()) -> TensorrtTranslator:
+    """The translator that options request. `spared`: operators that float16 spares besides the usual ones."""
+    float32 = (*IN_FLOAT32, *spared)
+    half = {"float16": HalfPrecision(float32), "bfloat16": HalfPrecision(float32, DType.BFLOAT16), "": None}[settings.half]
     symbolic = any(settings.profiles)
     return TensorrtTranslator(library, None, half, int8=settings.int8, excluded=settings.excluded, symbolic=symbolic)

@@ -99,7 +99,7 @@ class ArtifactCache:
             return f"the cache is not used{': ' + self._cache.refused if self._cache.refused else ''}"
         note = _read(self._cache.get(key.note))
         if note is None:
-            return "nothing was kept for this part"
+            return "nothing was cached for this part"
         for what in ("versions", "settings"):
             before, now = note.get(what, {}), dict(getattr(key, what))
             changed = [
@@ -108,18 +108,18 @@ class ArtifactCache:
                 if before.get(name) != now.get(name)
             ]
             if changed:
-                return f"what was kept was made otherwise: {'; '.join(changed)}"
+                return f"what was cached was made otherwise: {'; '.join(changed)}"
         return "its entry was removed, to keep the cache below its bound or by hand"
 
     def store(self, key: ArtifactKey, artifact: bytes) -> bool:
         """Keep it; False where the cache is off or cannot be written."""
         made = {"versions": dict(key.versions), "settings": dict(key.settings)}
-        kept = self._cache.put(key.entry, artifact)
-        if kept:
+        stored = self._cache.put(key.entry, artifact)
+        if stored:
             self._cache.put(key.note, json.dumps(made).encode())
             if self._own:
                 self._cache.prune()
-        return kept
+        return stored
 
     def drop(self, key: ArtifactKey) -> None:
         """Forget an artifact that the vendor does not load."""

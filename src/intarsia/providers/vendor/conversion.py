@@ -27,7 +27,7 @@ class ConversionTarget:
         beside: suffixes of files that it writes beside.
         writes_folder: whether it is a folder.
         what: the form, in words.
-        open_sizes: whether its files have sizes that vary, without a list of what they may be.
+        dynamic_sizes: whether its files have sizes that vary, without a list of what they may be.
         Options: a frozen dataclass of what `--option` may set, as a provider's.
     """
 
@@ -36,7 +36,7 @@ class ConversionTarget:
     what: ClassVar[str]
     beside: ClassVar[tuple[str, ...]] = ()
     writes_folder: ClassVar[bool] = False
-    open_sizes: ClassVar[bool] = False
+    dynamic_sizes: ClassVar[bool] = False
     Options: ClassVar[type[Any]] = NoOptions
 
     def __init__(self, options: Any = None) -> None:
@@ -53,11 +53,11 @@ class ConversionTarget:
 
     def check_sizes(self, graph: Graph) -> None:
         """Raises InvalidArgument where sizes of a model's inputs vary that the files have as numbers, or in a profile."""
-        if self.open_sizes:
+        if self.dynamic_sizes:
             return
         profile = self.profile()
         known = profile.sizes if profile is not None else {}
-        missing = {symbol: name for symbol, name in open_sizes(graph).items() if symbol not in known}
+        missing = {symbol: name for symbol, name in dynamic_sizes(graph).items() if symbol not in known}
         if not missing:
             return
         names = list(missing.values())
@@ -85,7 +85,7 @@ class ConversionTarget:
         raise NotImplementedError(f"{type(self).__name__}.write")
 
 
-def open_sizes(graph: Graph) -> dict[str, str]:
+def dynamic_sizes(graph: Graph) -> dict[str, str]:
     """Symbol -> name, of the sizes of a model's inputs that vary; one that the model does not name is INPUT:AXIS."""
     found: dict[str, str] = {}
     for value, shape in zip(graph.inputs, input_shapes(graph), strict=True):

@@ -21,7 +21,7 @@ from intarsia.ops.framework.infer import infer
 _LARGEST = 65504.0  # of float16
 _FLOAT = int(DType.FLOAT)
 
-KEPT = (
+IN_FLOAT32 = (
     "CumSum", "Exp", "LpNormalization", "MeanVarianceNormalization", "Pow", "Range", "Reciprocal", "ReduceL1", "ReduceL2",
     "ReduceLogSum", "ReduceLogSumExp", "ReduceProd", "ReduceSum", "ReduceSumSquare",
 )  # fmt: skip
@@ -40,7 +40,7 @@ class HalfPrecision:
         to: float16, or bfloat16, which has float32's range and three of its digits.
     """
 
-    keep: tuple[str, ...] = KEPT
+    keep: tuple[str, ...] = IN_FLOAT32
     to: DType = DType.FLOAT16
 
     def __str__(self) -> str:

@@ -177,11 +177,11 @@ def _explicit_padding(m: Match) -> Patch | None:
             less, more = total // 2, total - total // 2
             low[i], high[i] = (less, more) if mode == "SAME_UPPER" else (more, less)
     dropped = ("auto_pad",) if mode == "VALID" else ("auto_pad", "ceil_mode")  # SAME rounds up as it is
-    kept = {k: v for k, v in node.attributes.items() if k not in dropped}
+    remaining = {k: v for k, v in node.attributes.items() if k not in dropped}
     patch = m.patch()
     outputs = [m.rewriter.fresh(f"{patch.stem}.{i}", patch.types) if name else "" for i, name in enumerate(node.outputs)]
     patch.types.update((name, m.rewriter.types[old]) for name, old in zip(outputs, node.outputs, strict=True) if name)
-    patch.node(node.copy(outputs=outputs, attributes={**kept, "pads": [*low, *high]}, origin=patch.origin, traced=None))
+    patch.node(node.copy(outputs=outputs, attributes={**remaining, "pads": [*low, *high]}, origin=patch.origin, traced=None))
     for new, old in zip(outputs, node.outputs, strict=True):
         if old:
             patch.result(new, old)

@@ -15,7 +15,7 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.machine import fork_safety
 from intarsia.providers.vendor.narrow_integers import NARROW_LIMIT
 
-_KEPT_SHAPES = 8
+_RETAINED_SHAPES = 8
 Shapes = tuple[tuple[int, ...], ...]
 
 
@@ -34,7 +34,7 @@ class Executable:
         raise NotImplementedError(f"{type(self).__name__}.run")
 
     def artifact(self) -> bytes | None:
-        """What it was loaded from; None where that is not kept."""
+        """What it was loaded from; None where that is not cached."""
         return None
 
     def kernels(self) -> dict[str, str]:
@@ -138,8 +138,8 @@ class VendorProgram(Program):
             found = self._loaded.get(shapes)
             if found is None:
                 found = self._loaded[shapes] = self._load(shapes)
-                if len(self._loaded) > _KEPT_SHAPES:
-                    del self._loaded[next(kept for kept in self._loaded if kept is not None)]
+                if len(self._loaded) > _RETAINED_SHAPES:
+                    del self._loaded[next(shapes for shapes in self._loaded if shapes is not None)]
             elif shapes is not None:
                 self._loaded.move_to_end(shapes)
         return found

@@ -97,10 +97,10 @@ class VendorExecutionProvider(ExecutionProvider):
         return Survey(graph, self.translator)
 
     def artifact_cache(self) -> ArtifactCache:
-        """Where compiled parts are kept."""
+        """Where compiled parts are cached."""
         return ArtifactCache()
 
-    # what a session asks
+    # what a session requires
 
     def supports(self, node: Node, graph: Graph) -> Support:
         with self._lock:
@@ -179,8 +179,8 @@ class VendorExecutionProvider(ExecutionProvider):
                 loaded = self._loaded(found.artifact, interface, graph, context)
             except EPFail as error:
                 cache.drop(key)
-                _logger.warning("%s: what was kept of a part does not load and is compiled anew: %s", self.name, error)
-                tell(f"compiled, since what was kept does not load: {error}")
+                _logger.warning("%s: what was cached of a part does not load and is compiled anew: %s", self.name, error)
+                tell(f"compiled, since what was cached does not load: {error}")
             else:
                 tell("compiled by an earlier session")
                 return loaded, interface

@@ -8,7 +8,7 @@ from typing import Any
 
 from intarsia.graph.model import Constant, Graph, Node, TensorType, Value
 
-KEPT_NBYTES = 1 << 12
+MOST_NBYTES = 1 << 12
 """Larger constants are weights: of the answer about a node, only their types matter."""
 
 
@@ -30,19 +30,19 @@ def single_node(node: Node, graph: Graph, constants: Mapping[str, Constant]) -> 
     )
 
 
-def node_key(node: Node, graph: Graph, asked: str) -> str:
-    """Equal for nodes that the same answer holds for; `asked` is who is asked, with which settings."""
+def node_key(node: Node, graph: Graph, answering: str) -> str:
+    """Equal for nodes that the same answer holds for; `answering` is who answers, with which settings."""
     kinds = [_type_text(graph, n) for n in (*node.inputs, *node.outputs)]
     constants = []
     for i, name in enumerate(node.inputs):
         constant = graph.constants.get(name)
         if constant is not None:
-            small = constant.nbytes <= KEPT_NBYTES
+            small = constant.nbytes <= MOST_NBYTES
             constants.append(f"{i}:{hashlib.blake2b(constant.numpy().tobytes()).hexdigest() if small else 'weight'}")
     attributes = sorted((k, _value_text(v)) for k, v in node.attributes.items())
     imports = sorted(graph.opset_imports.items()) if not node.version else []
     same = [node.inputs.index(n) for n in node.inputs]  # which inputs are one value
-    return repr((asked, node.domain, node.op_type, node.version, imports, kinds, same, constants, attributes))
+    return repr((answering, node.domain, node.op_type, node.version, imports, kinds, same, constants, attributes))
 
 
 def _value_text(value: Any) -> str:

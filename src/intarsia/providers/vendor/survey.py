@@ -20,7 +20,7 @@ from intarsia.ops import registry
 from intarsia.ops.framework.infer import infer
 from intarsia.providers.vendor.program import Interface
 from intarsia.providers.vendor.shape_profile import PROBED, bind, input_shapes, is_open, probe_shapes
-from intarsia.providers.vendor.single_node import KEPT_NBYTES, node_key, single_node
+from intarsia.providers.vendor.single_node import MOST_NBYTES, node_key, single_node
 from intarsia.providers.vendor.translator import Facts, Translator, Untranslatable
 
 _answers: dict[str, Support] = {}
@@ -55,9 +55,9 @@ class Survey:
         if refused is not None:
             return refused
         sizes = self._sizes_read_by(node)
-        asked = f"{self.translator.vendor} {sorted(self.translator.settings().items())}"
+        answering = f"{self.translator.vendor} {sorted(self.translator.settings().items())}"
         texts = {node.inputs.index(n): array.tolist() for n, array in sizes.items()}
-        key = node_key(node, self.graph, f"{asked} {texts}")
+        key = node_key(node, self.graph, f"{answering} {texts}")
         with _lock:
             found = _answers.get(key)
         if found is None:
@@ -139,7 +139,7 @@ def unsized(graph: Graph) -> str:
 
 def _light(constant: Constant) -> Constant:
     """The constant, or zeros of its type, where it is a weight: memory that nothing has touched."""
-    if constant.nbytes <= KEPT_NBYTES or constant.dtype.is_integer:
+    if constant.nbytes <= MOST_NBYTES or constant.dtype.is_integer:
         return constant
     shape, dtype = constant.shape, constant.dtype
     return Constant(constant.name, dtype, shape, lambda: np.zeros(shape, dtype.numpy))

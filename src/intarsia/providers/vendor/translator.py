@@ -70,7 +70,7 @@ class Translator:
         raise NotImplementedError(f"{type(self).__name__}.translate")
 
     def legalized(self, graph: Graph) -> Graph:
-        """The graph that `translate` gets: in the precision asked for, in operators that the vendor has.
+        """The graph that `translate` gets: in the requested precision, in operators that the vendor has.
 
         Raises:
             InvalidGraph: sizes do not fit each other.

@@ -55,13 +55,13 @@ def overridden(engine: LocalEngine, feed: Any) -> tuple[str, ...]:
     return tuple(v.name for v in engine.signature.overridable if v.name in feed) if isinstance(feed, Mapping) else ()
 
 
-def variant(engine: LocalEngine, key: tuple[str, ...], opened: Callable[[], Graph]) -> tuple[CompiledModel, FeedReader]:
-    """The variant `key` of the model; compiled from the graph that `opened` gives where it is not there."""
+def variant(engine: LocalEngine, key: tuple[str, ...], make_graph: Callable[[], Graph]) -> tuple[CompiledModel, FeedReader]:
+    """The variant `key` of the model; compiled from the graph that `make_graph` gives where it is not there."""
     with engine.variants_lock:
         engine.check_open()
         variants = engine.variants  # others, where the session is closed or made anew meanwhile
         if key not in variants:
-            graph = opened()
+            graph = make_graph()
             variants[key] = (engine.built.maker.compiled(graph), FeedReader(graph.inputs))
         return variants[key]
 
@@ -78,11 +78,11 @@ def other_variant(
 def with_own_sizes(engine: LocalEngine, why: str) -> tuple[CompiledModel, FeedReader]:
     """The variant whose inputs share no sizes, and the reader of its feeds."""
 
-    def opened() -> Graph:
+    def make_graph() -> Graph:
         engine.log.warning("%s; the model is compiled anew without shared sizes for such inputs", why)
         return load_and_optimize.with_own_sizes(engine.graph())
 
-    return variant(engine, _OWN_SIZES, opened)
+    return variant(engine, _OWN_SIZES, make_graph)
 
 
 def _by_sizes(engine: LocalEngine, model: Runnable, inputs: Sequence[Any], error: SizesNeedVariant) -> CompiledModel | None:

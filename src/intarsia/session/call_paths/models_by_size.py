@@ -41,9 +41,9 @@ def _branches(engine: LocalEngine) -> SizeBranches:
     operators = engine.builder.operators if engine.builder.operators is not None else registry()
     owner = ref(engine)
 
-    def made(path: str, opened: Callable[[], Graph]) -> CompiledModel:
+    def made(path: str, make_graph: Callable[[], Graph]) -> CompiledModel:
         engine = owner()
         assert engine is not None  # it looks for the model of a run
-        return variant(engine, ("sizes", path), opened)[0]
+        return variant(engine, ("sizes", path), make_graph)[0]
 
     return SizeBranches(graph, model, operators, made)

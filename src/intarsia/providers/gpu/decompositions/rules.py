@@ -153,7 +153,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
 
 
 def replacement(node: Node) -> list[Node] | None:
-    """The nodes in the place of one; None where it stays."""
+    """The nodes instead of one; None where it stays."""
     rule = RULES.get((node.domain, node.op_type))
     if rule is None:
         record = registry().find(node.domain, node.op_type, node.version)

@@ -69,14 +69,14 @@ def _transposed_blocks(w: Writer, x: Tensor, shape: Sequence[int], perm: Sequenc
     Axes of size 1 go, and neighbours that stay neighbours become one. Where more than four are left, one after the other is
     brought before those that it overtakes.
     """
-    kept = [axis for axis, size in enumerate(shape) if size != 1]
+    longer = [axis for axis, size in enumerate(shape) if size != 1]
     runs: list[list[int]] = []
-    for axis in (kept.index(p) for p in perm if shape[p] != 1):
+    for axis in (longer.index(p) for p in perm if shape[p] != 1):
         if runs and runs[-1][-1] + 1 == axis:
             runs[-1].append(axis)
         else:
             runs.append([axis])
-    sizes = {run[0]: math.prod(shape[kept[axis]] for axis in run) for run in runs}
+    sizes = {run[0]: math.prod(shape[longer[axis]] for axis in run) for run in runs}
     wanted, now = list(sizes), sorted(sizes)
     if len(now) <= MOST_AXES:
         return transposed(w, w.reshaped(x, [sizes[a] for a in now]), [now.index(a) for a in wanted])

@@ -251,8 +251,8 @@ def _gru_steps(w: Writer, node: Node, d: Direction) -> Tensor:
         else:
             again = product(w, binary(w, "MUL", r, h), recurrent[2], None)
         n = unary(w, "TANH", bounded(binary(w, "ADD", new, again)))
-        kept = plus(w, times(w, z, -1.0), 1.0)
-        h = binary(w, "ADD", binary(w, "MUL", kept, n), binary(w, "MUL", z, h))
+        complement = plus(w, times(w, z, -1.0), 1.0)
+        h = binary(w, "ADD", binary(w, "MUL", complement, n), binary(w, "MUL", z, h))
         rows.append(w.reshaped(h, (1, batch, d.hidden)))
     return concatenated(w, rows, 0)
 
