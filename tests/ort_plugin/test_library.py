@@ -122,6 +122,26 @@ def test_the_process_ends_well(end: str) -> None:
     assert run(f"{SESSION}print(session.run(None, feed)[0].sum()); session.run(None, feed)\n{end}\n") == "256.0\n"
 
 
+def test_a_daemon_thread_that_runs_on_sizes_that_are_new_ends_with_the_process() -> None:
+    """Its runs need Python, which has ended: they wait for the end of the process, and nothing is printed."""
+    said = run(
+        SESSION
+        + """
+import threading
+begun = threading.Event()
+def work():
+    for n in range(1, 1 << 20):
+        session.run(None, {"x": np.ones((n % 2000 + 1, 8), np.float32)})
+        if n == 50: begun.set()
+threading.Thread(target=work, daemon=True).start()
+assert begun.wait(60)
+os.dup2(1, 2)
+onnxruntime.set_default_logger_severity(3)
+"""
+    )
+    assert not said
+
+
 def test_nothing_is_left_behind() -> None:
     path = run("print(intarsia.plugin_library())").strip()
     assert path.endswith(".so")

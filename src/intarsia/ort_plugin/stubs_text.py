@@ -3,6 +3,7 @@
 Structures that onnxruntime keeps (OrtEpFactory, OrtEp, OrtNodeComputeInfo) point to these functions, never to Python's own
 callbacks: onnxruntime may call them when the interpreter has ended, or in a program without one. Then the table's words are 0,
 and each function answers by itself: one that returns a status with an error, where there is something to say, else with 0.
+A run of a thread that is still there while the process ends waits for that.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Answer(Enum):
 
     FAILS = "an error"
     NOTHING = "0"
+    FAILS_LATE = "an error; to other threads than the main one after a while, in which the process ends"
 
 
 class Stub(NamedTuple):
@@ -45,8 +47,8 @@ STUBS = (
     Stub("Compile", 6),
     Stub("ReleaseNodeComputeInfos", 3, Answer.NOTHING),
     Stub("CreateState", 3),
-    Stub("Compute", 3),
-    Stub("Settle", 2),
+    Stub("Compute", 3, Answer.FAILS_LATE),
+    Stub("Settle", 2, Answer.FAILS_LATE),
 )
 CONSTANTS = ("GetName", "GetVendor", "GetVersion", "GetVendorId")
 """Functions that give their word of the table."""
@@ -74,6 +76,7 @@ def _parts() -> Iterator[str]:
     yield _text("gone", _GONE)
     yield _text("no_python", _NO_PYTHON)
     yield _FAIL
+    yield _LINGER
     yield _CREATE_FACTORIES.replace("$WORD$", str(places["CreateEpFactories"]))
     yield _stub(Stub("ReleaseEpFactory", 1, Answer.NOTHING), places)
     for stub in STUBS:
@@ -100,7 +103,8 @@ def _load(word: int) -> str:
 def _stub(stub: Stub, places: dict[str, int]) -> str:
     """A function that goes on at its word of the table."""
     arguments = ", ".join(f"ptr %a{i}" for i in range(stub.arguments))
-    gone = "  %r = call ptr @fail(ptr @gone)\n  ret ptr %r\n" if stub.answer is Answer.FAILS else "  ret ptr null\n"
+    gone = "  ret ptr null\n" if stub.answer is Answer.NOTHING else "  %r = call ptr @fail(ptr @gone)\n  ret ptr %r\n"
+    gone = ("  call void @linger()\n" if stub.answer is Answer.FAILS_LATE else "") + gone
     return (
         f"define ptr @{stub.name}({arguments}) nounwind {{\n{_load(places[stub.name])}"
         "  %none = icmp eq ptr %f, null\n  br i1 %none, label %gone, label %go\n"
@@ -120,6 +124,28 @@ make:
 out:
   ret ptr null
 }}"""
+
+# A daemon thread's run would print the error while the process ends, so it waits for that end, for two seconds. The main thread
+# does not: a function that runs at exit may call us. There is no C library to link with, so the kernel is called (x86-64 Linux:
+# getpid 39, gettid 186, nanosleep 35).
+_LINGER = """
+@two_seconds = internal constant [2 x i64] [i64 2, i64 0]
+define internal i64 @kernel(i64 %what, i64 %a) nounwind noinline {
+  %r = call i64 asm sideeffect "syscall", "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}"(i64 %what, i64 %a, i64 0)
+  ret i64 %r
+}
+define internal void @linger() nounwind {
+  %process = call i64 @kernel(i64 39, i64 0)
+  %thread = call i64 @kernel(i64 186, i64 0)
+  %main = icmp eq i64 %process, %thread
+  br i1 %main, label %out, label %wait
+wait:
+  %time = ptrtoint ptr @two_seconds to i64
+  %slept = call i64 @kernel(i64 35, i64 %time)
+  br label %out
+out:
+  ret void
+}"""
 
 # Without Python the error is made by the first function of OrtApi, which every version has.
 _CREATE_FACTORIES = f"""
