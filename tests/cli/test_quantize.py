@@ -72,6 +72,24 @@ def test_kinds_and_bounds(tmp_path: Path, images: Path, capsys: pytest.CaptureFi
     assert "the data are random numbers" in shown
 
 
+def test_what_is_done_before_rounding(tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, report = tmp_path / "q.onnx", tmp_path / "r.html"
+    for options in (
+        ["--equalize", "--bias-correction", "--smooth-quant", "0.5", "--method", "mse"], ["--method", "moving-average"],
+        ["--provider", "ReferenceExecutionProvider"], ["--kind", "weights", "--algorithm", "gptq", "--block", "16"],
+    ):  # fmt: skip
+        code, shown = run(capsys, "quantize", MODEL, "-o", out, "--data", images, "--report", report, *options)
+        assert code == 0, shown
+        onnx.checker.check_model(onnx.load(out))
+        assert report.read_text(encoding="utf-8").startswith("<!doctype html>")
+    code, shown = run(capsys, "quantize", MODEL, "-o", out, "--kind", "dynamic", "--equalize")
+    assert code == 2
+    assert "--equalize: expected --kind static, got dynamic" in shown
+    code, shown = run(capsys, "quantize", MODEL, "-o", out, "--data", images, "--method", "median")
+    assert code == 2
+    assert "--method: expected one of minmax, moving-average, percentile, entropy, mse, distribution, got 'median'" in shown
+
+
 def test_a_metric_of_ones_own(tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(
@@ -146,7 +164,7 @@ def test_wrong_options(tmp_path: Path, images: Path, capsys: pytest.CaptureFixtu
     for arguments, why in (
         (["--kind", "int8"], "--kind: expected one of static, dynamic, weights, float16, bfloat16, got 'int8'"),
         (["--data", images, "--weights", "int5"], "--weights: expected one of int8, uint8"),
-        (["--data", images, "--method", "median"], "--method: expected one of minmax, entropy, percentile"),
+        (["--data", images, "--method", "median"], "--method: expected one of minmax, moving-average, percentile"),
         (["--max-drop", "0.1"], "a bound of the loss needs data"),
     ):
         code, shown = run(capsys, "quantize", MODEL, "-o", out, *arguments)

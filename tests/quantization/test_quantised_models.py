@@ -239,9 +239,10 @@ def test_two_bits_and_tables(tmp_path: Path) -> None:
     assert operators(quantizer.model.model).count("MatMulNBits") == 2
 
 
-def test_bodies_of_control_flow(tmp_path: Path) -> None:
-    """A product inside an If whose weight is stored around it."""
-    value = helper.make_tensor_value_info("o", TensorProto.FLOAT, None)
+@pytest.mark.parametrize("typed", [True, False])
+def test_bodies_of_control_flow(tmp_path: Path, typed: bool) -> None:
+    """A product inside an If whose weight is stored around it; exporters leave out the types of what bodies give."""
+    value = helper.make_tensor_value_info("o", TensorProto.FLOAT, None) if typed else onnx.ValueInfoProto(name="o")
     bodies = [
         helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["o"], f"product_{i}")], f"body_{i}", [], [value])
         for i in range(2)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+from collections import Counter
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +21,7 @@ from intarsia.quantization.verdict.bounded_search import BoundedSearch
 from intarsia.quantization.verdict.layers import Layer, layers_of, name_nodes
 from intarsia.quantization.verdict.measures import Loss, Nearness, agreement_of
 from intarsia.quantization.verdict.quantise import Request, WeightSettings, quantize_with_verdict
+from intarsia.quantization.verdict.report_page import page
 from intarsia.quantization.writers.half_floats import to_half_floats
 
 
@@ -111,6 +116,121 @@ def test_a_bound_holds_on_data_that_was_not_searched_on(tmp_path: Path) -> None:
     left = [layer for layer in kept.layers if not layer.quantized]
     assert 0 < len(left) < len(kept.layers)
     assert all(layer.reason for layer in left)
+
+
+def test_what_is_left_in_bodies_is_counted(tmp_path: Path) -> None:
+    inner = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["i"]), helper.make_node("Relu", ["i"], ["o"])], "inner", [],
+        [onnx.ValueInfoProto(name="o")],
+    )  # fmt: skip
+    made = products(17)
+    made.graph.node.append(helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0))
+    made.graph.node.append(helper.make_node("Cast", ["sum"], ["which"], to=onnx.TensorProto.BOOL))
+    made.graph.node.append(helper.make_node("If", ["which"], ["z"], "choice", then_branch=inner, else_branch=inner))
+    made.graph.initializer.append(onnx.numpy_helper.from_array(numbers(4, 16, 32), "w"))
+    made.graph.output.append(helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, ["n", 5, 32]))
+    path, feeds = saved(made, tmp_path), token_feeds(4)
+    dynamic = quantize_with_verdict(Request(path, tmp_path / "q.onnx", "dynamic", (), feeds))
+    assert dynamic.left_in_bodies == {"MatMul": 2}
+    said = [text for text in dynamic.warnings if "in bodies of If, Loop and Scan stay" in text]
+    assert len(said) == 1
+    assert "(2 MatMul): EnableSubgraph of quantize_dynamic takes them" in said[0]
+    inside = Request(path, tmp_path / "i.onnx", "dynamic", (), feeds, arguments={"extra_options": {"EnableSubgraph": True}})
+    assert quantize_with_verdict(inside).left_in_bodies == {}
+
+
+def test_a_result_that_is_larger_is_said_to_be(tmp_path: Path) -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], "c")
+    made = model([node], {"w": numbers(1, 1, 1, 1, 1)}, {"x": [1, 1, 2, 2], "y": None})
+    path, feeds = saved(made, tmp_path), [{"x": numbers(2, 1, 1, 2, 2)}]
+    verdict = quantize_with_verdict(Request(path, tmp_path / "q.onnx", "static", feeds, feeds))
+    assert verdict.bytes_after > verdict.bytes_before
+    assert any(text.startswith("the result is larger than the model, by ") for text in verdict.warnings)
+
+
+@pytest.mark.parametrize("options", [{"CrossLayerEqualization": True}, {"BiasCorrection": True}])
+def test_layers_are_compared_as_they_were_transformed(tmp_path: Path, options: dict[str, bool]) -> None:
+    path, feeds = saved(convolutions(), tmp_path), image_feeds(8)
+    arguments = {"extra_options": options, "per_channel": True}
+    verdict = quantize_with_verdict(Request(path, tmp_path / "q.onnx", "static", feeds[:4], feeds[4:], arguments=arguments))
+    assert all(layer.signal_to_noise_db > 15 for layer in verdict.layers)
+
+
+def test_gptq_needs_data_and_is_nearer(tmp_path: Path) -> None:
+    path, feeds = saved(products(21), tmp_path), token_feeds(8)
+    mixed = np.eye(16, dtype=np.float32) + np.ones((16, 16), np.float32)  # inputs that depend on each other
+    feeds = [{"x": feed["x"] @ mixed} for feed in feeds]
+    errors = []
+    for algorithm in ("nearest", "gptq"):
+        weights = WeightSettings(block=16, algorithm=algorithm)
+        request = Request(path, tmp_path / "q.onnx", "weights", feeds[:4], feeds[4:], weights=weights)
+        errors.append(quantize_with_verdict(request).outputs["y"]["relative_error"])
+    assert errors[1] < errors[0]
+    with pytest.raises(InvalidArgument, match=r"gptq makes up for errors on data: expected data, got none"):
+        quantize_with_verdict(Request(path, tmp_path / "q.onnx", "weights", weights=WeightSettings(algorithm="gptq")))
+
+
+class Outline(HTMLParser):
+    """What a page has, by tag, and whether tags are closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self.keys: list[list[str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.counts[tag] += 1
+        if tag == "tr":
+            self.keys.append([])
+        if tag == "td":
+            self.keys[-1].append(dict(attrs).get("data-v"))
+        if tag not in ("meta", "line", "path"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag or tag in ("line", "path"), tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.counts[tag] += 1
+
+
+def test_the_page_has_a_chart_and_histograms(tmp_path: Path) -> None:
+    made = convolutions()
+    made.graph.node[0].name = "<script>alert(1)</script>"
+    path, feeds = saved(made, tmp_path), image_feeds(8)
+    request = Request(path, tmp_path / "q.onnx", "static", feeds[:4], feeds[4:], excluded=["classes"])
+    verdict = quantize_with_verdict(request)
+    shown = page(verdict)
+    outline = Outline()
+    outline.feed(shown)
+    assert outline.open == []
+    assert outline.counts["script"] == 1
+    assert outline.counts["rect"] == len(verdict.layers) == 3
+    assert outline.counts["path"] == 2 * len(verdict.layers)
+    assert len(outline.keys) == 1 + len(verdict.layers)
+    for layer, keys in zip(verdict.layers, outline.keys[1:], strict=True):
+        assert float(keys[4] or "nan") == layer.signal_to_noise_db
+        assert float(keys[3] or "nan") == pytest.approx(10 ** (-layer.signal_to_noise_db / 20))
+        assert sum(layer.values.counts) == sum(layer.errors.counts) > 0
+    script = shown[shown.index("<script>") + 8 : shown.index("</script>")]
+    assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in shown
+    assert "left out by name" in shown
+    assert "http" not in shown.replace("http-equiv", "")
+    empty = page(quantize_with_verdict(Request(path, tmp_path / "q.onnx", "dynamic")))
+    assert "No layer could be compared" in empty
+
+
+def test_histograms_are_those_of_numpy(tmp_path: Path) -> None:
+    path, feeds = saved(products(21), tmp_path), token_feeds(8)
+    verdict = quantize_with_verdict(Request(path, tmp_path / "q.onnx", "static", feeds[:4], feeds[4:]))
+    exact = np.concatenate([intarsia.InferenceSession(path).run(None, f)[0].ravel() for f in feeds[4:]])
+    found = verdict.layers[-1].values
+    assert (found.low, found.high) == pytest.approx((exact.min(), exact.max()), rel=1e-4)
+    counts, _ = np.histogram(exact, len(found.counts), (found.low, found.high))
+    assert sum(found.counts) == exact.size
+    assert np.abs(counts - found.counts).sum() <= exact.size // 50
+    assert verdict.layers[-1].range[0] < 0 < verdict.layers[-1].range[1]
 
 
 def test_what_is_not_known_is_said(tmp_path: Path) -> None:

@@ -456,18 +456,29 @@ def quantize_model(
     activations: Annotated[str, typer.Option(help="uint8, int8, uint16, int16.")] = "uint8",
     weights: Annotated[str, typer.Option(help="int8, uint8, int16, int4, uint4.")] = "int8",
     per_tensor: Annotated[bool, typer.Option("--per-tensor", help="One scale for a weight, not one for a channel.")] = False,
-    method: Annotated[str, typer.Option(help="How ranges are found: minmax, percentile, entropy.")] = "minmax",
+    method: Annotated[
+        str, typer.Option(help="How ranges are found: minmax, moving-average, percentile, entropy, mse.")
+    ] = "minmax",
+    smooth_quant: Annotated[
+        float | None, typer.Option(min=0, max=1, help="SmoothQuant: how much of outliers goes into weights, as 0.5.")
+    ] = None,
+    equalize: Annotated[bool, typer.Option("--equalize", help="Scale channels between layers to equal ranges.")] = False,
+    bias_correction: Annotated[
+        bool, typer.Option("--bias-correction", help="Let biases make up for rounded weights.")
+    ] = False,
     operators_form: Annotated[bool, typer.Option("--operators-form", help="QLinear operators instead of pairs.")] = False,
     bits: Annotated[int, typer.Option(help="Of weights in blocks: 8, 4, 2.")] = 4,
     block: Annotated[int, typer.Option(help="Weights in a block.")] = 32,
-    algorithm: Annotated[str, typer.Option(help="Of weights in blocks: nearest, hqq, k-quants.")] = "nearest",
+    algorithm: Annotated[
+        str, typer.Option(help="Of weights in blocks: nearest, hqq, k-quants, gptq (needs --data).")
+    ] = "nearest",
     exclude: Annotated[list[str] | None, typer.Option(help="A node that stays as it is; repeated.")] = None,
     metric: Annotated[str, typer.Option(help="What is lost: error, cosine, top1, or FILE.py:FUNCTION.")] = "error",
     max_drop: Annotated[float | None, typer.Option(min=0, help="Leave layers in floats until no more is lost.")] = None,
     seconds: Annotated[float, typer.Option(min=0, help="For measuring layers one by one.")] = 60.0,
     provider: Providers = None,
     preset: Preset = "",
-    report: Annotated[Path | None, typer.Option(help="Write the report as JSON.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write the report: JSON, or a page where it ends in .html.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Quantise a model, and say by layer what it costs; exit code 1 where more is lost than --max-drop.
@@ -484,7 +495,9 @@ def quantize_model(
 
     options = _feed_options(dim, shape, 0, preset)
     how = (
-        quantize.Arithmetic(activations, weights, not per_tensor, method, operators_form),
+        quantize.Arithmetic(
+            activations, weights, not per_tensor, method, operators_form, smooth_quant, equalize, bias_correction
+        ),
         quantize.Blocks(bits, block, False, algorithm), exclude or [],
     )  # fmt: skip
     kept = quantize.quantize_model(

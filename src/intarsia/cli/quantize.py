@@ -14,25 +14,55 @@ from intarsia.cli.inputs.signature import Signature
 from intarsia.cli.quantize_data import Samples, load_name, read_samples
 from intarsia.cli.show import note, print_json, screen, table, working
 from intarsia.errors import InvalidArgument
+from intarsia.graph.formats.atomic_write import replace_text
 from intarsia.quantization import CalibrationMethod, QuantFormat, QuantType
 from intarsia.quantization.verdict.measures import Loss
 from intarsia.quantization.verdict.quantise import KINDS, Request, WeightSettings, quantize_with_verdict
 from intarsia.quantization.verdict.report import Verdict
+from intarsia.quantization.verdict.report_page import page
 
 TYPES = {kind.name.removeprefix("Q").lower(): kind for kind in QuantType}
-METHODS = {method.name.lower(): method for method in CalibrationMethod}
+METHODS: dict[str, tuple[CalibrationMethod, dict[str, Any]]] = {
+    "minmax": (CalibrationMethod.MinMax, {}),
+    "moving-average": (CalibrationMethod.MinMax, {"CalibMovingAverage": True}),
+    "percentile": (CalibrationMethod.Percentile, {}),
+    "entropy": (CalibrationMethod.Entropy, {}),
+    "mse": (CalibrationMethod.MinMax, {"CalibSquaredError": True}),
+    "distribution": (CalibrationMethod.Distribution, {}),
+}
+"""How ranges are found -> onnxruntime's method and extra options."""
 WORST_SHOWN = 15
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How numbers are made: types, ranges, form."""
+    """How numbers are made: types, ranges, form, and what is done to weights before they are rounded.
+
+    Attributes:
+        smooth: the alpha of SmoothQuant; None: without.
+        equalize: channels are scaled between layers.
+        correct_biases: biases make up for rounded weights.
+    """
 
     activations: str = "uint8"
     weights: str = "int8"
     per_channel: bool = True
     method: str = "minmax"
     operators: bool = False
+    smooth: float | None = None
+    equalize: bool = False
+    correct_biases: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """As extra options of `quantize_static`."""
+        found = dict(_chosen(METHODS, self.method, "--method")[1])
+        if self.smooth is not None:
+            found |= {"SmoothQuant": True, "SmoothQuantAlpha": self.smooth}
+        if self.equalize:
+            found["CrossLayerEqualization"] = True
+        if self.correct_biases:
+            found["BiasCorrection"] = True
+        return found
 
 
 @dataclass(frozen=True)
@@ -99,7 +129,8 @@ def quantize_model(
     with working(f"quantising {model.name}"):
         verdict = quantize_with_verdict(_request(model, output, kind, data, how, bound, shown))
     if shown.report is not None:
-        shown.report.write_text(verdict.to_json(), encoding="utf-8")
+        html = shown.report.suffix.lower() in (".html", ".htm")
+        replace_text(shown.report, page(verdict) if html else verdict.to_json())
     if shown.as_json:
         print_json(verdict.to_json())
     else:
@@ -113,21 +144,30 @@ def _request(
     arithmetic, blocks, excluded = how
     calibration, evaluation, verification = _split(model, data, bound.max_drop is not None)
     sources = [*data.sources, *data.held_out]
+    calibrates = kind in ("static", "float16") or (kind == "weights" and blocks.algorithm == "gptq")
     return Request(
-        model, output, kind, calibration if kind in ("static", "float16") else (), evaluation, verification, ", ".join(sources),
-        any(source.startswith("@random") for source in sources), _arguments(kind, arithmetic),
+        model, output, kind, calibration if calibrates else (), evaluation, verification, ", ".join(sources),
+        any(source.startswith("@random") for source in sources), _arguments(kind, arithmetic, shown.providers),
         WeightSettings(blocks.bits, blocks.block, blocks.symmetric, blocks.algorithm), excluded, _loss(bound.metric),
         bound.max_drop, bound.seconds, shown.providers,
     )  # fmt: skip
 
 
-def _arguments(kind: str, given: Arithmetic) -> Mapping[str, Any]:
+def _arguments(kind: str, given: Arithmetic, providers: Sequence[str]) -> Mapping[str, Any]:
+    static_only = {
+        "--smooth-quant": given.smooth is not None, "--equalize": given.equalize, "--bias-correction": given.correct_biases,
+    }  # fmt: skip
+    wrong = [name for name, wanted in static_only.items() if wanted and kind != "static"]
+    if wrong:
+        raise InvalidArgument(f"{', '.join(wrong)}: expected --kind static, got {kind}")
     if kind not in ("static", "dynamic"):
         return {}
     found: dict[str, Any] = {"per_channel": given.per_channel, "weight_type": _chosen(TYPES, given.weights, "--weights")}
     if kind == "static":
         found["activation_type"] = _chosen(TYPES, given.activations, "--activations")
-        found["calibrate_method"] = _chosen(METHODS, given.method, "--method")
+        found["calibrate_method"] = _chosen(METHODS, given.method, "--method")[0]
+        found["extra_options"] = given.options()
+        found["calibration_providers"] = [providers[0]]
         found["quant_format"] = QuantFormat.QOperator if given.operators else QuantFormat.QDQ
     return found
 

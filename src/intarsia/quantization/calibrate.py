@@ -267,6 +267,8 @@ def estimator_settings(method: CalibrationMethod, options: Mapping[str, Any]) ->
     chosen = {names.get(key, key): value for key, value in options.items() if key in taken and value is not None}
     if options.get("moving_average"):
         chosen["averaging"] = float(options.get("averaging_constant", 0.01))
+    if options.get("squared_error"):
+        chosen = {"method": "mse", "bins": 0, "levels": 256, **chosen}
     return replace(_KINDS[method][1], **chosen)
 
 
@@ -289,7 +291,8 @@ def create_calibrator(given: CalibratorArguments) -> CalibraterBase:
     """A calibrator for a model file; arguments as of `CalibratorArguments`.
 
     Options of a method: "symmetric", "moving_average", "averaging_constant", "per_channel" (MinMax), "num_bins", "percentile",
-    "num_quantized_bins", "scenario". "max_intermediate_outputs" has no effect: no run's values are kept.
+    "num_quantized_bins", "scenario"; of any, "squared_error": the range of the least squared error. "max_intermediate_outputs"
+    has no effect: no run's values are kept.
 
     Raises:
         InvalidArgument: no such method, or an option that it does not take.

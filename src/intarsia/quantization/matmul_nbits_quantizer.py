@@ -8,21 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
 from intarsia.compat.declared_arguments import takes_as_method
 from intarsia.errors import InvalidArgument, NotImplemented
-from intarsia.quantization.calibration.observed_runs import ObservedModel
+from intarsia.quantization.calibrate import feeds_of
 from intarsia.quantization.description.model_files import existing
 from intarsia.quantization.description.weights_in_file import load_left_weights, load_without_weights
-from intarsia.quantization.numerics.block_weights import Algorithm, BlockFormat, BlockWeights, nearest
-from intarsia.quantization.numerics.gptq import GptqSettings, InputMoments, gptq
+from intarsia.quantization.numerics.block_weights import Algorithm, BlockFormat, nearest
+from intarsia.quantization.numerics.gptq import GptqSettings, InputMoments
 from intarsia.quantization.numerics.half_quadratic import half_quadratic
 from intarsia.quantization.numerics.k_quants import least_squares
 from intarsia.quantization.numerics.quant_types import QuantFormat
 from intarsia.quantization.onnx_model import ONNXModel
-from intarsia.quantization.writers.weight_only import Compute, WeightOnlyPlan, products_by_stored_weights, quantize_weights
+from intarsia.quantization.writers.weight_only import Compute, WeightOnlyPlan, gptq_compute, input_moments, quantize_weights
 
 Axes = tuple[tuple[str, int], ...] | dict[str, int]
 
@@ -264,21 +263,10 @@ class MatMulNBitsQuantizer:
         return lambda node, weights, form: algorithm(weights, form)
 
     def _gptq(self, config: Any) -> Compute:
-        moments = self._moments(config.calibration_data_reader)
-        settings = GptqSettings(config.percdamp, config.actorder)
-
-        def compute(node: onnx.NodeProto, weights: np.ndarray, form: BlockFormat) -> BlockWeights:
-            return gptq(weights, form, moments.get(node.input[0], InputMoments()), settings)
-
-        return compute
+        return gptq_compute(self._moments(config.calibration_data_reader), GptqSettings(config.percdamp, config.actorder))
 
     def _moments(self, reader: Any) -> dict[str, InputMoments]:
         """The moments of the inputs of all products, in one pass over the data."""
         if reader is None:
             raise InvalidArgument("GPTQ: expected a calibration_data_reader, got None; HQQ needs no data")
-        reader = deepcopy(reader)
-        found = {node.input[0]: InputMoments() for node in products_by_stored_weights(self.model.graph())}
-        observed = ObservedModel(self.model_path or self.model.model, found)
-        while feed := reader.get_next():
-            observed.run(feed, lambda name, values: found[name].add(values))
-        return found
+        return input_moments(self.model_path or self.model.model, self.model.graph(), feeds_of(deepcopy(reader)))

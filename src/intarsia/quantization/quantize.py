@@ -30,6 +30,8 @@ from intarsia.quantization.description.tensor_marks import logger
 from intarsia.quantization.description.tensor_overrides import TensorQuantOverridesHelper
 from intarsia.quantization.numerics.quant_types import QuantFormat, QuantizationMode, QuantType
 from intarsia.quantization.quantized_models import Ranges, prepared, ranges_for_pairs, with_integer_operators, with_pairs
+from intarsia.quantization.writers.bias_correction import correct_biases
+from intarsia.quantization.writers.cross_layer import equalize_layers
 from intarsia.quantization.writers.dynamic_rules import DYNAMIC_RULES
 from intarsia.quantization.writers.qlinear_rules import QLINEAR_RULES
 from intarsia.quantization.writers.smooth_quant import smoothed_model
@@ -43,6 +45,7 @@ _CALIBRATION_OPTIONS = {
     "CalibMovingAverageConstant": "averaging_constant",
     "CalibMaxIntermediateOutputs": "max_intermediate_outputs",
     "CalibPercentile": "percentile",
+    "CalibSquaredError": "squared_error",
 }
 
 
@@ -195,11 +198,15 @@ def calibrated_model(given: StaticArguments, *, whole: bool = False) -> tuple[on
     options = given.extra_options or {}
     model = _loaded(given.model_input)
     _warn_unprepared(model)
+    if options.get("CrossLayerEqualization"):
+        equalize_layers(model)
     if options.get("SmoothQuant"):
         model = _smoothed(model, given, options)
     kinds, overrides = (given.weight_type, given.activation_type), options.get("TensorQuantOverrides")
     by_channel = given.per_channel and given.quant_format is QuantFormat.QDQ
     model = with_opset_for(model, *kinds, overrides, options.get("BlockSize", 0), by_channel)
+    if options.get("BiasCorrection"):
+        model = correct_biases(model, _settings(given, model, None), _reader_again(given, "BiasCorrection"))
     return model, _calibrated(model, given, options, whole=whole or given.calibration_cache_path is not None)
 
 
@@ -246,16 +253,20 @@ def _warn_unprepared(model: onnx.ModelProto) -> None:
 
 
 def _smoothed(model: onnx.ModelProto, given: StaticArguments, options: Mapping[str, Any]) -> onnx.ModelProto:
-    reader = given.calibration_data_reader
-    if reader is None:
-        raise InvalidArgument("SmoothQuant requires a calibration_data_reader: a cache has no values of channels")
     alpha = float(options.get("SmoothQuantAlpha", 0.5))
-    return smoothed_model(model, deepcopy(reader), alpha)
+    return smoothed_model(model, _reader_again(given, "SmoothQuant"), alpha)
+
+
+def _reader_again(given: StaticArguments, option: str) -> Any:
+    """A reader of the same data as the one that ranges are found on."""
+    if given.calibration_data_reader is None:
+        raise InvalidArgument(f"{option} requires a calibration_data_reader: a cache has no values of channels")
+    return deepcopy(given.calibration_data_reader)
 
 
 def _calibrated(model: onnx.ModelProto, given: StaticArguments, options: Mapping[str, Any], *, whole: bool) -> Ranges:
     """Ranges by tensor: of the cache, or of the reader's data."""
-    smooth = bool(options.get("SmoothQuant"))
+    smooth = bool(options.get("SmoothQuant") or options.get("CrossLayerEqualization"))  # ranges are not the model's own
     cached = _cached(given, smooth)
     if cached is not None:
         return cached.data

@@ -14,6 +14,7 @@ from onnx import TensorProto, external_data_helper, helper
 from intarsia.errors import InvalidArgument, NoSuchFile, WrongType
 from intarsia.graph.formats.atomic_write import replace_file
 from intarsia.graph.formats.protobuf_wire import Message
+from intarsia.quantization.description.node_order import subgraphs
 
 _GRAPH, _STORED = 7, 5  # fields of ModelProto and of GraphProto
 LARGE = 1 << 31
@@ -64,11 +65,19 @@ def with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
         inferred = onnx.shape_inference.infer_shapes(bare, check_type=False, strict_mode=False, data_prop=False)
     except Exception as error:  # the library raises several kinds, some of no common base
         raise InvalidArgument(f"the types of the model's values cannot be inferred: {error}") from error
-    for own, found in ((model.graph.value_info, inferred.graph.value_info), (model.graph.output, inferred.graph.output)):
-        del own[:]
-        own.extend(found)
+    _take_types(model.graph, inferred.graph)
     mark_inferred(model)
     return model
+
+
+def _take_types(graph: onnx.GraphProto, inferred: onnx.GraphProto) -> None:
+    """Let a graph state of its values what is stated in its inferred twin, in bodies too."""
+    for own, found in ((graph.value_info, inferred.value_info), (graph.output, inferred.output)):
+        del own[:]
+        own.extend(found)
+    for node, twin in zip(graph.node, inferred.node, strict=True):
+        for body, inner in zip(subgraphs(node), subgraphs(twin), strict=True):
+            _take_types(body, inner)
 
 
 def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 
 import onnx
 
-from intarsia.quantization.description.node_order import in_order
+from intarsia.quantization.description.node_order import in_order, subgraphs
+from intarsia.quantization.numerics.quant_types import FLOAT_TYPES
+
+_WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN", "Gather", "Attention")
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,35 @@ def layers_of(model: onnx.ModelProto, op_types: Collection[str]) -> list[Layer]:
     ]
 
 
+def floats_in_bodies(model: onnx.ModelProto) -> dict[str, int]:
+    """Operator -> how many nodes in bodies of control flow read stored matrices of floats."""
+    stored = {t.name for t in model.graph.initializer if _is_matrix(t)}
+    found: Counter[str] = Counter()
+    for node in model.graph.node:
+        for body in subgraphs(node):
+            _count_floats(body, stored, found)
+    return dict(found)
+
+
+def _count_floats(graph: onnx.GraphProto, outer: set[str], found: Counter[str]) -> None:
+    constants = (
+        (node.output[0], a.t) for node in graph.node if node.op_type == "Constant" for a in node.attribute if a.name == "value"
+    )
+    own = [(t.name, t) for t in graph.initializer]
+    stored = outer | {name for name, tensor in (*own, *constants) if _is_matrix(tensor)}
+    for node in graph.node:
+        found[node.op_type] += node.op_type in _WEIGHTED and any(name in stored for name in node.input)
+        for body in subgraphs(node):
+            _count_floats(body, stored, found)
+    for name in [name for name, count in found.items() if not count]:
+        del found[name]
+
+
+def _is_matrix(tensor: onnx.TensorProto) -> bool:
+    return tensor.data_type in FLOAT_TYPES and len(tensor.dims) > 1 and math.prod(tensor.dims) > 1
+
+
 def _has_weights(node: onnx.NodeProto, sizes: dict[str, int]) -> bool:
-    return node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "Gather", "Attention") and any(
+    return node.op_type in _WEIGHTED and any(
         sizes.get(name, 0) > 1 for name in node.input
     )

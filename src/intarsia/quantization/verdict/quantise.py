@@ -15,28 +15,32 @@ import numpy as np
 import onnx
 
 from intarsia.errors import InvalidArgument
+from intarsia.quantization.calibration.histogram import StreamingHistogram
 from intarsia.quantization.calibration.observed_runs import ObservedModel
 from intarsia.quantization.description import model_files
 from intarsia.quantization.description.gemm_rewrite import gemm_as_matmul
 from intarsia.quantization.description.marking_rules import MARKING_RULES
 from intarsia.quantization.description.model_editor import store_constants
 from intarsia.quantization.description.tensor_marks import logger
-from intarsia.quantization.numerics.block_weights import BITS, BlockFormat, nearest
+from intarsia.quantization.numerics.block_weights import BITS, Algorithm, BlockFormat, BlockWeights, nearest
+from intarsia.quantization.numerics.gptq import GptqSettings, InputMoments
 from intarsia.quantization.numerics.half_quadratic import half_quadratic
 from intarsia.quantization.numerics.k_quants import least_squares
 from intarsia.quantization.quantize import DynamicArguments, StaticArguments, calibrated_model, dynamic_model, static_model
 from intarsia.quantization.quantized_models import Ranges
 from intarsia.quantization.verdict.bounded_search import BoundedSearch
-from intarsia.quantization.verdict.layers import Layer, layers_of, name_nodes
+from intarsia.quantization.verdict.layers import Layer, floats_in_bodies, layers_of, name_nodes
 from intarsia.quantization.verdict.measures import Agreement, Feed, Loss, Nearness, Results, agreement_of
-from intarsia.quantization.verdict.report import LayerReport, Verdict
+from intarsia.quantization.verdict.report import Bins, LayerReport, Verdict
 from intarsia.quantization.writers.dynamic_rules import DYNAMIC_RULES
 from intarsia.quantization.writers.half_floats import float_values, to_half_floats
-from intarsia.quantization.writers.weight_only import WeightOnlyPlan, quantize_weights
+from intarsia.quantization.writers.weight_only import Compute, WeightOnlyPlan, gptq_compute, input_moments, quantize_weights
 from intarsia.session.inference_session import InferenceSession
 
 KINDS = ("static", "dynamic", "weights", "float16", "bfloat16")
-ALGORITHMS = {"nearest": nearest, "hqq": half_quadratic, "k-quants": least_squares}
+ALGORITHMS: dict[str, Algorithm] = {"nearest": nearest, "hqq": half_quadratic, "k-quants": least_squares}
+GPTQ = "gptq"  # which needs data
+_BINS_SHOWN = 48
 _HELD_AT_ONCE = 256 << 20  # bytes of a run's values that are held to be compared
 
 
@@ -49,19 +53,27 @@ class WeightSettings:
     symmetric: bool = False
     algorithm: str = "nearest"
 
-    def plan(self, excluded: frozenset[str]) -> WeightOnlyPlan:
-        """As a writer's plan.
+    def plan(self, excluded: frozenset[str], moments: Mapping[str, InputMoments]) -> WeightOnlyPlan:
+        """As a writer's plan; `moments`: of products' inputs, for GPTQ.
 
         Raises:
             InvalidArgument: no such algorithm.
         """
-        compute = ALGORITHMS.get(self.algorithm)
-        if compute is None or self.bits not in BITS:
+        algorithm = ALGORITHMS.get(self.algorithm)
+        if (algorithm is None and self.algorithm != GPTQ) or self.bits not in BITS:
             raise InvalidArgument(
-                f"weights: expected {', '.join(ALGORITHMS)} and 2, 4 or 8 bits, got {self.algorithm}, {self.bits}"
+                f"weights: expected {', '.join(ALGORITHMS)}, {GPTQ} and 2, 4 or 8 bits, got {self.algorithm}, {self.bits}"
             )
         form = BlockFormat(self.bits, self.block, self.symmetric)
-        return WeightOnlyPlan(form, lambda node, weights, own: compute(weights, own), excluded=excluded)
+        compute: Compute = gptq_compute(moments, GptqSettings())
+        if algorithm is not None:
+            compute = partial(_apart, algorithm)
+        return WeightOnlyPlan(form, compute, excluded=excluded)
+
+
+def _apart(algorithm: Algorithm, node: onnx.NodeProto, weights: np.ndarray, form: BlockFormat) -> BlockWeights:
+    """What an algorithm that needs no data makes of a node's weights."""
+    return algorithm(weights, form)
 
 
 @dataclass
@@ -123,6 +135,8 @@ def quantize_with_verdict(request: Request) -> Verdict:
         raise InvalidArgument(f"kind of quantisation: expected one of {', '.join(KINDS)}, got {request.kind!r}")
     if request.kind == "static" and not request.calibration:
         raise InvalidArgument("static quantisation finds ranges on data: expected data, got none; dynamic needs none")
+    if request.kind == "weights" and request.weights.algorithm == GPTQ and not request.calibration:
+        raise InvalidArgument("gptq makes up for errors on data: expected data, got none; hqq needs none")
     if request.max_drop is not None and not request.evaluation:
         raise InvalidArgument("a bound of the loss needs data to measure it on: expected data, got none")
     return _Quantisation(request).done()
@@ -139,6 +153,8 @@ class _Quantisation:
         self._calibrated: tuple[onnx.ModelProto, Ranges] | None = None
         self._largest: dict[str, float] | None = None
         self._kept: dict[str, str] = {}
+        self._moments: dict[str, InputMoments] | None = None
+        self._spreads: dict[str, _Spread] = {}
         self.exact = list(_results(self.floats, request.evaluation))
         self._last = request.verification or request.evaluation
         self._last_exact = list(_results(self.floats, self._last)) if self._last is not request.evaluation else self.exact
@@ -166,7 +182,8 @@ class _Quantisation:
             return dynamic_model(DynamicArguments(model, "", nodes_to_exclude=[*names, *also], **self.request.arguments))
         if self.request.kind == "weights":
             gemm_as_matmul(model)
-            quantize_weights(model, self.request.weights.plan(frozenset([*names, *(f"{n}_MatMul" for n in names)])))
+            excluded = frozenset([*names, *(f"{n}_MatMul" for n in names)])
+            quantize_weights(model, self.request.weights.plan(excluded, self._input_moments(model)))
             return model
         found = to_half_floats(model, self.request.kind, names, self._magnitudes())
         self._kept = found.kept
@@ -178,6 +195,14 @@ class _Quantisation:
             self._calibrated = calibrated_model(given, whole=True)  # of other layers in each trial
         model, ranges = self._calibrated
         return static_model(replace(given, nodes_to_exclude=excluded), model_files.load_model(model), copy(ranges))
+
+    def _input_moments(self, model: onnx.ModelProto) -> Mapping[str, InputMoments]:
+        """Of the inputs of the model's products, on the data for calibration; none where the algorithm needs none."""
+        if self.request.weights.algorithm != GPTQ:
+            return {}
+        if self._moments is None:
+            self._moments = input_moments(model, model.graph, self.request.calibration)
+        return self._moments
 
     def _magnitudes(self) -> dict[str, float]:
         """The largest magnitude of each inner value, on all data."""
@@ -228,17 +253,27 @@ class _Quantisation:
         model = self.quantized(frozenset(floats)) if floats else first
         model_files.save_model(model, request.output, external=model.ByteSize() >= model_files.LARGE)
         self._measure(verdict, model)
-        if sorted(n.op_type for n in model.graph.node) == sorted(n.op_type for n in self.floats.graph.node):
-            verdict.warnings.append("nothing was quantised: the model has no node of such an operator, or none may be lost")
+        verdict.warnings += self._warnings_of(verdict, model)
         alone = search.result.alone
         for layer in self.layers:
             why = floats.get(layer.name) or self._reason(layer)
-            verdict.layers.append(
-                LayerReport(
-                    layer.name, layer.op_type, layer.weights, not why, why, errors.get(layer.name), alone.get(layer.name)
-                )
+            told = LayerReport(
+                layer.name, layer.op_type, layer.weights, not why, why, errors.get(layer.name), alone.get(layer.name)
             )
+            spread = self._spreads.get(layer.outputs[-1]) if layer.outputs else None
+            if spread is not None:
+                told.values, told.errors = _bins(spread.values), _bins(spread.errors)
+            told.range = self._range(layer)
+            verdict.layers.append(told)
         return verdict
+
+    def _range(self, layer: Layer) -> tuple[float, float] | None:
+        """The calibrated ends of a layer's last value, where it has one scale."""
+        found = self._calibrated[1].get(layer.outputs[-1]) if self._calibrated is not None and layer.outputs else None
+        if found is None or not hasattr(found, "lowest") or np.size(found.range_value[0]) != 1:
+            return None
+        low, high = (float(np.squeeze(end)) for end in found.range_value)
+        return low, high
 
     def _within_bound(self, search: BoundedSearch, bound: float) -> dict[str, str]:
         """Layers to leave in floats so that the bound holds on data that the search did not see, too.
@@ -272,9 +307,27 @@ class _Quantisation:
             found.append("the model is quantised already: what is quantised stays, the rest is quantised beside it")
         return found
 
+    def _warnings_of(self, verdict: Verdict, model: onnx.ModelProto) -> list[str]:
+        """What the result says."""
+        found = []
+        if sorted(n.op_type for n in model.graph.node) == sorted(n.op_type for n in self.floats.graph.node):
+            found.append("nothing was quantised: the model has no node of such an operator, or none may be lost")
+        if verdict.bytes_after > verdict.bytes_before:
+            found.append(
+                f"the result is larger than the model, by {verdict.bytes_after - verdict.bytes_before:,} bytes: scales, zero "
+                "points and nodes take more than its weights give"
+            )
+        if verdict.left_in_bodies:
+            told = ", ".join(f"{count} {name}" for name, count in sorted(verdict.left_in_bodies.items()))
+            how = ": EnableSubgraph of quantize_dynamic takes them" if self.request.kind == "dynamic" else ""
+            found.append(f"nodes with weights in bodies of If, Loop and Scan stay as they were ({told}){how}")
+        return found
+
     def _measure(self, verdict: Verdict, model: onnx.ModelProto) -> None:
         request = self.request
         verdict.bytes_before, verdict.bytes_after = self.floats.ByteSize(), model.ByteSize()
+        if not self._is_half():
+            verdict.left_in_bodies = floats_in_bodies(model)
         if not self._last:
             return
         sessions = {p: [InferenceSession(m, providers=[p]) for m in (self.floats, request.output)] for p in request.providers}
@@ -292,7 +345,11 @@ class _Quantisation:
         if not self.request.evaluation or self.request.kind == "bfloat16":
             return {}
         names = {out: layer.name for layer in self.layers for out in layer.outputs}
-        nearness = _compare(self.floats, model, list(names), self.request.evaluation)
+        self._spreads = {layer.outputs[-1]: _Spread() for layer in self.layers if layer.outputs}
+        floats, options = self.floats, self.request.arguments.get("extra_options") or {}
+        if self._calibrated is not None and (options.get("CrossLayerEqualization") or options.get("SmoothQuant")):
+            floats = self._calibrated[0]  # whose channels are scaled as the quantised model's are
+        nearness = _compare((floats, model), list(names), self.request.evaluation, self._spreads)
         found: dict[str, float] = {}
         for value, near in nearness.items():
             layer = names[value]
@@ -319,8 +376,30 @@ def _put(found: dict[str, np.ndarray], name: str, value: Any) -> None:
     found[name] = np.array(value)  # a run may write over what it gave
 
 
-def _compare(floats: onnx.ModelProto, model: onnx.ModelProto, names: list[str], feeds: Sequence[Feed]) -> dict[str, Nearness]:
-    """Values of both models under one name, as nodes read them; a run's values are held in groups."""
+class _Spread:
+    """Histograms of a value and of what its quantised form differs by."""
+
+    def __init__(self) -> None:
+        self.values, self.errors = StreamingHistogram(), StreamingHistogram()
+
+    def add(self, exact: np.ndarray, found: np.ndarray) -> None:
+        self.values.add(exact.astype(np.float32))
+        self.errors.add((found - exact).astype(np.float32))
+
+
+def _bins(seen: StreamingHistogram) -> Bins | None:
+    """Of all that was seen; None where that is nothing."""
+    if seen.empty:
+        return None
+    counts, edges = seen.rebinned(_BINS_SHOWN, float(seen.least), float(seen.most))
+    return Bins(counts.tolist(), float(edges[0]), float(edges[-1]))
+
+
+def _compare(
+    models: tuple[onnx.ModelProto, onnx.ModelProto], names: list[str], feeds: Sequence[Feed], spreads: Mapping[str, _Spread]
+) -> dict[str, Nearness]:
+    """Values of the model of floats and of the quantised one, as nodes read them; a run's values are held in groups."""
+    floats, model = models
     computed = {name for node in model.graph.node for name in node.output}
     forms = ("_DequantizeLinear_Output", "", "_half")  # what readers get, where it is quantised; a folded Relu is in that
     inner = {name: next((name + form for form in forms if name + form in computed), name) for name in names}
@@ -337,6 +416,8 @@ def _compare(floats: onnx.ModelProto, model: onnx.ModelProto, names: list[str], 
                 own = held.pop(back[name], None)
                 if isinstance(own, np.ndarray) and own.dtype.kind == "f" and own.shape == np.shape(value):
                     found[back[name]].add(own, np.asarray(value, np.float64))
+                    if back[name] in spreads:
+                        spreads[back[name]].add(own, np.asarray(value))
 
             other.run(feed, observe)
     return {name: near for name, near in found.items() if near.count}
@@ -362,6 +443,7 @@ def _times(pair: Sequence[InferenceSession], feed: Feed, seconds: float = 2.0) -
     found: list[list[float]] = [[], []]
     until = time.perf_counter() + seconds
     for session in pair:
+        session.wait_until_compiled()
         session.run(None, dict(feed))
     while time.perf_counter() < until or len(found[1]) < 3:
         for session, times in zip(pair, found, strict=True):

@@ -7,6 +7,20 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
+@dataclass(frozen=True)
+class Bins:
+    """How many values lie in equal parts of a range.
+
+    Attributes:
+        counts: by part.
+        low, high: the ends of the range.
+    """
+
+    counts: list[int]
+    low: float
+    high: float
+
+
 @dataclass
 class LayerReport:
     """One layer.
@@ -16,6 +30,9 @@ class LayerReport:
         quantized: whether it is; else `reason` says why not.
         signal_to_noise_db: the least of its values, against the model of floats; None where none could be compared.
         loss_without: the loss of the whole model if this layer stays in floats; None where there was no time for it.
+        values: of its last node, in floats, on the data that were measured on.
+        errors: what the quantised values differ by from them.
+        range: the ends of what is quantised of them, where it was calibrated.
     """
 
     name: str
@@ -25,6 +42,9 @@ class LayerReport:
     reason: str = ""
     signal_to_noise_db: float | None = None
     loss_without: float | None = None
+    values: Bins | None = None
+    errors: Bins | None = None
+    range: tuple[float, float] | None = None
 
 
 @dataclass
@@ -40,6 +60,7 @@ class Verdict:
         top_1: the share of largest elements at the same place; None without data.
         metric: name, loss and bound.
         milliseconds: median of a run on this machine, by provider: before and after.
+        left_in_bodies: operator -> how many nodes by stored floats are left in bodies of control flow.
         layers: in the order of the model.
     """
 
@@ -54,6 +75,7 @@ class Verdict:
     top_1: float | None = None
     metric: dict[str, Any] = field(default_factory=dict)
     milliseconds: dict[str, list[float]] = field(default_factory=dict)
+    left_in_bodies: dict[str, int] = field(default_factory=dict)
     layers: list[LayerReport] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:

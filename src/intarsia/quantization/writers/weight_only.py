@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,11 +14,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.errors import InvalidArgument
+from intarsia.quantization.calibration.observed_runs import ObservedModel
 from intarsia.quantization.description.model_editor import attributes_of, copied, keep_initializers
 from intarsia.quantization.description.node_order import names_read, subgraphs
 from intarsia.quantization.description.tensor_marks import logger
 from intarsia.quantization.description.weights_in_file import stored_array
 from intarsia.quantization.numerics.block_weights import BlockFormat, BlockWeights, nearest, packed_bits
+from intarsia.quantization.numerics.gptq import GptqSettings, InputMoments, gptq
 from intarsia.quantization.numerics.shares import computed_ahead
 from intarsia.quantization.writers.qdq import MICROSOFT, set_import
 
@@ -332,6 +334,28 @@ def _gather(plan: WeightOnlyPlan, node: onnx.NodeProto, path: Sequence[onnx.Grap
             gather_axis=attributes_of(node).get("axis", 0), quantize_axis=axis, block_size=form.block, **extra,
         )
     ]  # fmt: skip
+
+
+def input_moments(source: Any, graph: onnx.GraphProto, feeds: Iterable[Mapping[str, Any]]) -> dict[str, InputMoments]:
+    """The moments of the inputs of all products by stored weights, by name, in one pass over the data.
+
+    Args:
+        source: of the model, as of `ObservedModel`; `graph`: its graph.
+    """
+    found = {node.input[0]: InputMoments() for node in products_by_stored_weights(graph)}
+    observed = ObservedModel(source, found)
+    for feed in feeds:
+        observed.run(feed, lambda name, values: found[name].add(values))
+    return found
+
+
+def gptq_compute(moments: Mapping[str, InputMoments], settings: GptqSettings) -> Compute:
+    """GPTQ of each product by the moments of its input."""
+
+    def compute(node: onnx.NodeProto, weights: np.ndarray, form: BlockFormat) -> BlockWeights:
+        return gptq(weights, form, moments.get(node.input[0], InputMoments()), settings)
+
+    return compute
 
 
 def products_by_stored_weights(graph: onnx.GraphProto, names: Collection[str] = ()) -> list[onnx.NodeProto]:
