@@ -25,15 +25,15 @@ class Table {
   // columns: {name, title, width, number, value(node), text(value, row), sum}
   constructor(holder, columns, groups, actions) {
     Object.assign(this, {holder, columns, groups, actions, sort: {column: -1, down: true}, open: new Set(), shown: [], rows: [],
-      grouping: "", selected: -1});
+      grouping: "", selected: -1, drawn: [0, 0]});
     const width = columns.reduce((sum, column) => sum + column.width, 0);
     this.head = element("thead", {}, element("tr", {}));
     this.body = element("tbody", {});
     const cols = columns.map(column => element("col", {style: `width:${column.width}px`}));
     this.table = element("table", {style: `width:${width}px`}, element("colgroup", {}, ...cols), this.head, this.body);
     holder.append(this.table);
-    holder.addEventListener("scroll", () => this.draw());
-    new ResizeObserver(() => this.draw()).observe(holder);
+    holder.addEventListener("scroll", () => this.scrolled());
+    new ResizeObserver(() => this.scrolled()).observe(holder);
     this.drawHead();
   }
 
@@ -88,9 +88,19 @@ class Table {
     return this.columns.map(column => column.sum ? nodes.reduce((sum, node) => sum + (column.value(node) || 0), 0) : 0);
   }
 
-  draw() {
+  scrolled() { // what is in the document already stays
+    const [start, end] = this.inView();
+    if (start !== this.drawn[0] || end !== this.drawn[1]) this.draw();
+  }
+
+  inView() {
     const height = this.holder.clientHeight, start = Math.max(0, Math.floor(this.holder.scrollTop / ROW) - SPARE);
     const end = Math.min(this.rows.length, Math.ceil((this.holder.scrollTop + height) / ROW) + SPARE);
+    return [start, end];
+  }
+
+  draw() {
+    const [start, end] = this.drawn = this.inView();
     const space = count => element("tr", {class: "space"}, element("td", {colspan: this.columns.length, style: `height:${count * ROW}px`}));
     const drawn = this.rows.slice(start, end).map(row => row.nodes ? this.groupRow(row) : this.nodeRow(row.node));
     this.body.replaceChildren(...(start ? [space(start)] : []), ...drawn, ...(end < this.rows.length ? [space(this.rows.length - end)] : []));
