@@ -136,6 +136,7 @@ static P identity(P context) {
   struct tensor x;
   P to;
   CHECK(input(context, 0, &x));
+  if (!strcmp(fault, "half") && x.rank) x.count /= (size_t)x.sizes[0], x.sizes[0] /= 2, x.count *= (size_t)x.sizes[0];
   CHECK(output(context, x.sizes, x.rank, &to));
   memcpy(to, x.data, x.count * width(x.type));
   return 0;

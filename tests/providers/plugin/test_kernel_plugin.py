@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import warnings
+import weakref
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -296,3 +298,73 @@ class TestLayout:
             assert names.count("Transpose") == transposes
             assert names.count("com.ms.internal.nhwc::GlobalAveragePool") == (2 if transposes else 0)
             assert [row.name for row in found.explain().nodes] == ["a", "p", "m", "s", "y", "z"]
+
+
+def chain() -> bytes:
+    """y = (x + z) * x + (x + z) and t = (x + z) * x, of any number of rows."""
+    nodes = [node("Add", "x z", "a"), node("Mul", "a x", "t"), node("Identity", "t", "i"), node("Add", "i a", "y")]
+    inputs = [value("x", FLOAT, ("n", 3)), value("z", FLOAT, (3,))]
+    return model(nodes, inputs, [value("y", FLOAT, ("n", 3)), value("t", FLOAT, ("n", 3))])
+
+
+class TestAgain:
+    """Runs with the sizes of the one before find their calls ready."""
+
+    def test_sizes_in_turn(self, kernels: KernelPlugin) -> None:
+        rng = np.random.default_rng(5)
+        results = []
+        with kernels.registered():
+            found = session(chain())
+            for rows in (2, 2, 2, 4, 4, 2, 4, 0, 0, 0, 1, 1, 1, 2, 2):
+                x, z = rng.random((rows, 3), np.float32), rng.random(3, np.float32)
+                results.append((found.run(None, {"x": x, "z": z}), x, z))
+        for (y, t), x, z in results:  # each of them is the caller's
+            np.testing.assert_allclose(t, (x + z) * x, rtol=1e-6)
+            np.testing.assert_allclose(y, (x + z) * x + (x + z), rtol=1e-6)
+
+    def test_inputs_are_not_kept(self, kernels: KernelPlugin) -> None:
+        with kernels.registered():
+            found = session(chain())
+            for _ in range(4):
+                x = np.ones((2, 3), np.float32)
+                alive = weakref.ref(x)
+                found.run(None, {"x": x, "z": np.ones(3, np.float32)})
+                del x
+                assert alive() is None
+
+    def test_sizes_that_depend_on_data(self, kernels: KernelPlugin) -> None:
+        """A kernel that gives fewer rows than before: the run goes on with what it has given."""
+        nodes = [node("Add", "x x", "a"), node("Identity", "a", "y")]
+        made = model(nodes, [value("x", FLOAT, (4,))], [value("y", FLOAT, ("m",))])
+        x = np.arange(4, dtype=np.float32)
+        with kernels.registered():
+            found = session(made)
+            for _ in range(3):
+                np.testing.assert_array_equal(found.run(None, {"x": x})[0], 2 * x)
+            with kernels.failing("half"):
+                for _ in range(3):
+                    np.testing.assert_array_equal(found.run(None, {"x": x})[0], 2 * x[:2])
+
+    def test_after_a_fault(self, kernels: KernelPlugin) -> None:
+        x, z = np.ones((2, 3), np.float32), np.ones(3, np.float32)
+        with kernels.registered():
+            found = session(chain())
+            for _ in range(3):
+                found.run(None, {"x": x, "z": z})
+            with kernels.failing("Compute"), pytest.raises(Fail, match=r"Compute fails as ordered .node 'a', Add."):
+                found.run(None, {"x": x, "z": z})
+            for _ in range(3):
+                np.testing.assert_array_equal(found.run(None, {"x": x, "z": z})[0], np.full((2, 3), 4))
+
+    def test_threads(self, kernels: KernelPlugin) -> None:
+        rng = np.random.default_rng(6)
+        with kernels.registered():
+            found = session(chain())
+
+            def run(_: int) -> bool:
+                x, z = rng.random((50, 3), np.float32), rng.random(3, np.float32)
+                y, t = found.run(None, {"x": x, "z": z})
+                return np.allclose(t, (x + z) * x) and np.allclose(y, (x + z) * (x + 1))
+
+            with ThreadPoolExecutor(4) as pool:
+                assert all(pool.map(run, range(200)))

@@ -35,6 +35,7 @@ class KernelContext(HostObject):
     Attributes:
         captured: what bodies of the node read of the graph around it.
         run: whose call it is; None outside of a run.
+        missed: whether an output had to be made in the middle of the call.
     """
 
     def __init__(self, input_count: int, output_count: int, new_output: NewOutput, logger: Logger) -> None:
@@ -42,6 +43,7 @@ class KernelContext(HostObject):
         self.inputs: list[OrtValue | None] = [None] * input_count
         self.outputs: list[OrtValue | None] = [None] * output_count
         self.stream: SyncStream | None = None
+        self.missed = False
         self.captured: Mapping[str, OrtValue] = {}
         self.run: RunContext | None = None
         self._inputs = (ctypes.c_void_p * max(1, input_count))()
@@ -72,6 +74,7 @@ class KernelContext(HostObject):
         found = self.outputs[index]
         if found is None or found.shape != tuple(shape):
             found = self.new_output(index, shape)
+            self.missed = self.missed or found is not None
             self.set_output(index, found)
         return found
 

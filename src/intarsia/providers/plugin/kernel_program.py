@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.ep.device import DeviceTensor
-from intarsia.ep.program import NodeReport, Program, ProgramMemory, RunContext
+from intarsia.ep.program import NodeReport, PlanMemory, Program, ProgramMemory, RunContext
 from intarsia.ep.provider import StepObserver
 from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.dtypes import DType
@@ -27,7 +27,9 @@ from intarsia.providers.plugin.layout import LaidOut, channels_last
 from intarsia.providers.plugin.memory import PluginMemory
 from intarsia.providers.plugin.owned import Released
 from intarsia.providers.plugin.plugin_ep import PluginEp
+from intarsia.providers.plugin.prepared_run import CopyBefore, PreparedRun, Recording
 
+_IDLE_RUNS = 2  # that a program keeps for other sizes, or other threads
 _TRANSPOSE = 13
 """The version of Transpose in which values are put in another order; later ones have more types."""
 
@@ -43,10 +45,14 @@ class Kernel:
         self._members = Members("OrtKernelImpl", made.value or 0, ep.name)
         self._made = Released(self._members)
         ep.own(self._made)
+        prototype = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+        if not self._members.has("Compute"):
+            raise EPFail(f"{ep.name} made a {where} without a function Compute")
+        self._compute = prototype(self._members.address_of("Compute"))
 
     def compute(self, context: KernelContext) -> None:
         """One call."""
-        self._members.call("Compute", context.handle)
+        raise_for(self._compute(self._members.address, context.handle), "Compute", self._ep.name)
 
     def pack(self, index: int, value: OrtValue, allocator: int) -> bool:
         """Let it pack a constant input; whether it has, and needs the original no more."""
@@ -107,6 +113,9 @@ class KernelProgram(Program):
         self._view = GraphView(graph, range(len(graph.nodes)), outputs=graph.output_names())
         self._steps = [self._step(view, registry) for view in self._view.nodes]
         self._note_last_uses()
+        self._repeats = not any(step.captured or step.view.node.has_subgraphs for step in self._steps)
+        self._idle: list[PreparedRun] = []
+        self._last: tuple[Any, ...] = ()
 
     def _step(self, view: NodeView, registry: KernelRegistry) -> _Step:
         found = registry.find(view)
@@ -141,12 +150,65 @@ class KernelProgram(Program):
             return self._run(inputs, run)
 
     def _run(self, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
+        with self._ep.run(run):
+            if self._repeats and (prepared := self._prepared(inputs)) is not None:
+                results = self._run_again(prepared, inputs, run)
+                if results is not None:
+                    return results
+            return self._run_anew(inputs, run)
+
+    def _prepared(self, inputs: Sequence[Any]) -> PreparedRun | None:
+        """One for such inputs, taken from those that no run uses."""
+        for prepared in self._idle:
+            if prepared.takes(inputs):
+                try:
+                    self._idle.remove(prepared)
+                except ValueError:  # another thread has it
+                    continue
+                return prepared
+        return None
+
+    def _run_again(self, prepared: PreparedRun, inputs: Sequence[Any], run: RunContext | None) -> list[Any] | None:
+        """The results of a prepared run; None where sizes turn out to be others, which depend on data then."""
+        bound = prepared.begin(inputs)
+        for i, (step, context) in enumerate(zip(self._steps, prepared.contexts, strict=True)):
+            if run is not None:
+                run.check()
+            bound.copy_before(i)
+            context.missed = False
+            self._call(step, context)
+            if context.missed:
+                self._repeats = False
+                self._idle.clear()
+                return None
+        bound.end()
+        if len(self._idle) < _IDLE_RUNS:
+            self._idle.append(prepared)
+        memory = self._memory
+        return [memory.tensor(value) if memory is not None else value.array() for value in bound.results]
+
+    def _run_anew(self, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
         values = _Values(self._constants, self._memory)
         for name, value in zip(self.inputs, inputs, strict=True):
             values.give(name, value)
-        with self._ep.run(run):
-            self._compute_all(values, run)
-            return [self._result(values, name) for name in self.outputs]
+        contexts = self._compute_all(values, run)
+        results = [self._result(values, name) for name in self.outputs]
+        if self._repeats:
+            self._prepare(inputs, values, contexts)
+        return results
+
+    def _prepare(self, inputs: Sequence[Any], values: _Values, contexts: list[KernelContext]) -> None:
+        """Have a run ready for inputs as they came now twice in a row."""
+        sizes = tuple((type(value), getattr(value, "shape", None), getattr(value, "dtype", None)) for value in inputs)
+        again, self._last = sizes == self._last, sizes
+        made = {id(value) for context in contexts for value in context.outputs if value is not None}
+        results = [value for name in self.outputs if (value := values.found(name, on_host=self._memory is None)) is not None]
+        own = made.intersection(map(id, results))
+        if not again or len(own) < len(self.outputs):  # some of them are inputs, constants or copies of what is on the host
+            return
+        given = [values.given.get(name) for name in self.inputs]
+        prepared = PreparedRun(Recording(contexts, values.copies, given, results), self._memory)
+        self._idle[:] = [*self._idle[-(_IDLE_RUNS - 1) :], prepared]
 
     def run_values(self, given: Mapping[str, OrtValue], run: RunContext | None) -> list[OrtValue]:
         """The outputs for inputs by name, within a run of another program: this is a body of one of its nodes."""
@@ -156,13 +218,16 @@ class KernelProgram(Program):
         self._compute_all(values, run)
         return [values.anywhere(name) for name in self.outputs]
 
-    def _compute_all(self, values: _Values, run: RunContext | None) -> None:
+    def _compute_all(self, values: _Values, run: RunContext | None) -> list[KernelContext]:
+        contexts: list[KernelContext] = []
         for step in self._steps:
             if run is not None:
                 run.check()
-            self._compute(step, values, run)
+            values.call = len(contexts)
+            contexts.append(self._compute(step, values, run))
+        return contexts
 
-    def _compute(self, step: _Step, values: _Values, run: RunContext | None) -> None:
+    def _compute(self, step: _Step, values: _Values, run: RunContext | None) -> KernelContext:
         def new_output(index: int, shape: Sequence[int]) -> OrtValue | None:
             if not step.outputs[index]:
                 return None
@@ -177,7 +242,16 @@ class KernelProgram(Program):
         for i, name in enumerate(step.inputs):
             if name:
                 context.set_input(i, values.at(name, on_host=step.host_inputs[i]))
-        start = time.perf_counter_ns()
+        self._call(step, context)
+        for name, value in zip(step.outputs, context.outputs, strict=True):
+            if name and value is not None:
+                values.put(name, value)
+        values.drop(step.last_use)
+        return context
+
+    def _call(self, step: _Step, context: KernelContext) -> None:
+        """Have a kernel compute."""
+        start = time.perf_counter_ns() if self._on_step is not None else 0
         try:
             step.kernel.compute(context)
         except IntarsiaError as error:
@@ -186,10 +260,6 @@ class KernelProgram(Program):
         if self._on_step is not None:
             node = step.view.node
             self._on_step(node.op_type, [node.name or step.outputs[0]], start, time.perf_counter_ns())
-        for name, value in zip(step.outputs, context.outputs, strict=True):
-            if name and value is not None:
-                values.put(name, value)
-        values.drop(step.last_use)
 
     def _result(self, values: _Values, name: str) -> Any:
         """An output, in the memory of the device, as the caller's own."""
@@ -206,7 +276,13 @@ class KernelProgram(Program):
         ]
 
     def memory(self) -> ProgramMemory:
-        return ProgramMemory(0, 0, self._constants.nbytes_on_device())
+        held = [PlanMemory("", one.nbytes, 0, 0, blocks=1, idle=1) for one in self._idle]
+        return ProgramMemory(0, 0, self._constants.nbytes_on_device(), held)
+
+    def trim(self) -> int:
+        freed = sum(one.nbytes for one in self._idle)
+        self._idle.clear()
+        return freed
 
     def describe(self, stage: str = "program") -> str:
         return str(self.graph) if stage == "program" else ""
@@ -288,20 +364,27 @@ class _Constants:
 
 
 class _Values:
-    """The values of one run, each in one memory or in both."""
+    """The values of one run, each in one memory or in both.
+
+    Attributes:
+        given: inputs of the part.
+        copies: those that were made so far; `call`: the number of the call that is about to be.
+    """
 
     def __init__(self, constants: _Constants, memory: PluginMemory | None) -> None:
         self._constants, self._memory = constants, memory
         self._values: dict[tuple[str, bool], OrtValue] = {}
-        self._given: set[str] = set()
+        self.given: dict[str, OrtValue] = {}
+        self.copies: list[CopyBefore] = []
+        self.call = 0
 
     def give(self, name: str, value: Any) -> None:
         """An input of the part: an array, or a tensor of the device."""
         if value is None:
             return
-        self._given.add(name)
         there = isinstance(value, DeviceTensor)
-        self._values[name, not there] = value.handle if there else OrtValue.of_array(np.ascontiguousarray(value))
+        self.given[name] = value.handle if there else OrtValue.of_array(np.ascontiguousarray(value))
+        self._values[name, not there] = self.given[name]
 
     def put(self, name: str, value: OrtValue) -> None:
         """What a node has computed."""
@@ -324,7 +407,12 @@ class _Values:
             found = new_tensor(other.dtype, other.shape) if on_host else self._memory.new_tensor(other.dtype, other.shape)
             self._memory.copy(other, found)
             self._values[name, on_host] = found
+            self.copies.append(CopyBefore(self.call, other, found))
         return found
+
+    def found(self, name: str, *, on_host: bool) -> OrtValue | None:
+        """A value where it is there and was no input or constant."""
+        return self._values.get((name, on_host)) if name not in self.given else None
 
     def anywhere(self, name: str) -> OrtValue:
         """A value in the memory of the device if it is there, else in the host's."""
@@ -334,7 +422,7 @@ class _Values:
     def own(self, name: str) -> OrtValue:
         """A value on the device that is no input and no constant: copied where it is one."""
         value = self.at(name, on_host=False)
-        if name not in self._given and name not in self._constants:
+        if name not in self.given and name not in self._constants:
             return value
         assert self._memory is not None
         copied = self._memory.new_tensor(value.dtype, value.shape)
