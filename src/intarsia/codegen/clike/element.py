@@ -36,9 +36,11 @@ UNSIGNED = {Kind.I32: Kind.U32, Kind.I64: Kind.U64, Kind.U32: Kind.U32, Kind.U64
 def unsupported(op: str, dtype: DType, dialect: Dialect) -> str:
     """Why a primitive on `dtype` has no text, "" where it has one."""
     kind = KINDS.get(dtype)
-    if kind is Kind.F64 and op not in _DOUBLE and (op, kind) not in dialect.functions and Kind.U64 not in dialect.kinds:
+    if kind is not Kind.F64 or op in _DOUBLE or (op, kind) in dialect.functions:
+        return ""
+    if Kind.U64 not in dialect.kinds:
         return f"{op} of double has no form in {dialect.name}"
-    if kind is Kind.F64 and op not in _DOUBLE and dialect.emulates_doubles:
+    if dialect.emulates_doubles and op not in float64_functions.SHORT:
         return f"{op} of double would be thousands of instructions: {dialect.name} has no doubles on this device"
     return ""
 

@@ -1,4 +1,4 @@
-"""Functions of float64 in languages that have only its arithmetic and square roots (WGSL).
+"""Functions of float64 in languages that have only its arithmetic and square roots, perhaps exp and log (WGSL).
 
 Errors are a few units of the last place, but for powers that are not whole (|y log x| times that) and for sines of
 |x| above 2^20, whose reduction loses digits. Special values are IEEE 754's.
@@ -58,6 +58,8 @@ def rounded(e: Elements, x: str, block: Block) -> str:
 def exponential(e: Elements, x: str, block: Block) -> str:
     """exp(x) = 2^n exp(r), |r| <= ln 2 / 2: Taylor's series, whose next term is below 2^-57."""
     d = e.dialect
+    if function := d.functions.get(("exp", _KIND)):
+        return _let(e, block, f"{function}({x})")
     low, high = _number(e, -746.0), _number(e, 710.0)
     clamped = _if(e, block, f"({x} > {low})", x, low)  # NaN too
     clamped = _if(e, block, f"({clamped} < {high})", clamped, high)
@@ -76,6 +78,8 @@ def exponential(e: Elements, x: str, block: Block) -> str:
 def logarithm(e: Elements, x: str, block: Block) -> str:
     """log(2^n m) = n log 2 + 2 artanh f, f = (m - 1) / (m + 1), 1/sqrt 2 < m <= sqrt 2."""
     d, one = e.dialect, _number(e, 1.0)
+    if function := d.functions.get(("log", _KIND)):
+        return _let(e, block, f"{function}({x})")
     small = e.let(block, f"({x} < {_number(e, 2.0**-1022)})", Kind.BOOL)
     normal = _if(e, block, small, f"({x} * {_number(e, 2.0**54)})", x)
     bits = e.let(block, d.bitcast(normal, _KIND, Kind.U64), Kind.U64)
@@ -263,3 +267,6 @@ WRITTEN: Mapping[str, Callable[..., str]] = {
     "erf": error_function, "pow": power, "round": rounded,
 }  # fmt: skip
 """What is written for a primitive on doubles."""
+
+SHORT = frozenset(("cosh", "pow"))
+"""Those that are few operations where a language has exp and log."""

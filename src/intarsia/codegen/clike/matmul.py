@@ -31,10 +31,13 @@ from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
 
 _PART, _MOST_PARTS = 256, 16  # terms that a part of a sum has at least; parts that a thread adds up
+_ONE_EACH = Tile((8, 8), (1, 1), 8)  # where a product is hundreds of instructions: a compiler repeats them for each element
 
 
-def tile_for(dialect: Dialect, m: int, n: int) -> Tile:
+def tile_for(dialect: Dialect, m: int, n: int, kind: Kind = Kind.F32) -> Tile:
     """The tile for results of m rows and n columns."""
+    if kind is Kind.F64 and dialect.emulates_doubles:
+        return _ONE_EACH
     tuning = dialect.tuning
     if m <= tuning.flat.rows:
         return tuning.flat
@@ -45,7 +48,7 @@ def parts_of(dialect: Dialect, t: Tensor) -> int:
     """In how many parts a product's terms are summed, so that it has groups for the whole device; 1 where it has, or where
     the parts would be short. They are equal, and whole vectors where the sum is."""
     shape, terms = [_extent(d) for d in t.shape], _extent(t.args[0].shape[-1])
-    tile = tile_for(dialect, shape[-2], shape[-1])
+    tile = tile_for(dialect, shape[-2], shape[-1], KINDS[t.dtype])
     groups = _extent(*shape[:-2]) * -(-shape[-2] // tile.rows) * -(-shape[-1] // tile.columns)
     most = min(dialect.tuning.fill // max(groups, 1), terms // _PART, _MOST_PARTS)
     width = WIDTH if terms % WIDTH == 0 else 1
@@ -75,7 +78,7 @@ def _product_kernel(
     """The kernel, and what it reads by vectors behind the product; `known`: the latter, of a first printing."""
     shape = [_extent(d) for d in product_.shape]
     batch, (m, n) = _extent(*shape[:-2]), shape[-2:]
-    tile = tile_for(dialect, m, n)
+    tile = tile_for(dialect, m, n, KINDS[product_.dtype])
     v = Fours(dialect, known)
     v.along = ("four", "word")
     v.bounds |= {"gm": m - 1, "gn": n - 1, "four": max(n // WIDTH - 1, 0), "z": batch - 1}

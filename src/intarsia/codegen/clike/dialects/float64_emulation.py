@@ -5,15 +5,19 @@ integers alone. The algorithms are those of textbooks (Berkeley SoftFloat's form
 decomposed, aligned or multiplied as integers of 64 bits with a sticky last bit, and rounded once.
 
 A kernel's text has the functions that it calls (`float64_expressions` writes the calls), and those that these call, among them
-those of `int64_emulation`.
+those of `int64_emulation`. Compilers of shaders put every call's text in place, so what is computed in a loop is small where a
+series written out would be thousands of instructions: `exp_f64` and `log_f64` sum theirs in fixed point, one product a term.
 """
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from intarsia.codegen.clike.int64_emulation import TYPE
+from intarsia.codegen.clike.int64_emulation import literal as int64_literal
 
 _BOTH = f"a: {TYPE}, b: {TYPE}"
 
@@ -23,6 +27,26 @@ def literal(value: float) -> str:
     low, high = struct.unpack("<II", struct.pack("<d", value))
     return f"{TYPE}(0x{low:x}u, 0x{high:x}u)"
 
+
+def _word(value: Fraction | float, bits: int) -> str:
+    """A number with so many bits behind the point, as 64 bits."""
+    return int64_literal(round(Fraction(value) * 2**bits))
+
+
+def _series(name: str, factors: Sequence[Fraction]) -> str:
+    """A function that sums factors[i] z^i, by Horner's rule: z has 64 bits behind the point, factors and the sum 62."""
+    words = ", ".join(_word(f, 62) for f in factors)
+    return f"""fn {name}(z: {TYPE}) -> {TYPE} {{
+  var factors = array<{TYPE}, {len(factors)}>({words});
+  var sum = {TYPE}(0u, 0u);
+  for (var i: i32 = {len(factors) - 1}; i >= 0; i -= 1) {{ sum = add64(factors[i], mul_high64(z, sum)); }}
+  return sum;
+}}"""
+
+
+_LN2 = Fraction(0xB17217F7D1CF79ABC9E3B39803F2F6AF, 2**128)
+_EXPONENTIAL = [Fraction(1, math.factorial(i)) for i in range(20)]  # of 0.71: the next term is below 2^-70
+_ARTANGENT = [Fraction(1, 2 * i + 1) for i in range(12)]  # of (3 - sqrt 8)^2: the next term is below 2^-65
 
 FUNCTIONS: Mapping[str, str] = {
     "bits_of_f64": f"fn bits_of_f64(a: {TYPE}) -> {TYPE} {{ return a; }}",
@@ -63,8 +87,9 @@ FUNCTIONS: Mapping[str, str] = {
     "normal_f64": f"""fn normal_f64(sign: u32, e: i32, a: {TYPE}) -> {TYPE} {{
   if ((a.x | a.y) == 0u) {{ return {TYPE}(0u, sign); }}
   let n = zeros64(a) - 1;
-  if (n < 0) {{ return rounded_f64(sign, e + 1, shr_sticky(a, 1)); }}
-  return rounded_f64(sign, e - n, shl64(a, u32(n)));
+  var whole = a;
+  if (n < 0) {{ whole = shr_sticky(a, 1); }} else {{ whole = shl64(a, u32(n)); }}
+  return rounded_f64(sign, e - n, whole);
 }}""",
     # the 53 bits of a number that is finite
     "whole_f64": f"""fn whole_f64(a: {TYPE}) -> {TYPE} {{
@@ -118,6 +143,21 @@ FUNCTIONS: Mapping[str, str] = {
   let e = max(field_f64(a), 1) - moved_m + max(field_f64(b), 1) - moved_n - 0x3ff;
   return normal_f64(sign, e, mul_high64(shl64(m, u32(moved_m + 10)), shl64(n, u32(moved_n + 11))));
 }}""",
+    # of two numbers whose highest bits are at one place and the first of which is not less: 2^62 times as much, rounded down,
+    # its last bit set where anything is left
+    "quotient64": f"""fn quotient64({_BOTH}) -> {TYPE} {{
+  var rest = a;
+  var quotient = {TYPE}(0u, 0u);
+  for (var i: i32 = 0; i < 63; i += 1) {{
+    quotient = shl64(quotient, 1u);
+    if (!lt_u64(rest, b)) {{
+      rest = sub64(rest, b);
+      quotient.x = quotient.x | 1u;
+    }}
+    rest = shl64(rest, 1u);
+  }}
+  return {TYPE}(quotient.x | select(0u, 1u, (rest.x | rest.y) != 0u), quotient.y);
+}}""",
     "div_f64": f"""fn div_f64({_BOTH}) -> {TYPE} {{
   let sign = (a.y ^ b.y) & 0x80000000u;
   if (is_nan_f64(a)) {{ return {TYPE}(a.x, a.y | 0x80000u); }}
@@ -144,16 +184,7 @@ FUNCTIONS: Mapping[str, str] = {
     rest = shl64(rest, 1u);
     e = e - 1;
   }}
-  var quotient = {TYPE}(0u, 0u);
-  for (var i: i32 = 0; i < 63; i += 1) {{
-    quotient = shl64(quotient, 1u);
-    if (!lt_u64(rest, divisor)) {{
-      rest = sub64(rest, divisor);
-      quotient.x = quotient.x | 1u;
-    }}
-    rest = shl64(rest, 1u);
-  }}
-  return rounded_f64(sign, e, {TYPE}(quotient.x | select(0u, 1u, (rest.x | rest.y) != 0u), quotient.y));
+  return rounded_f64(sign, e, quotient64(rest, divisor));
 }}""",
     # two bits of the radicand give one of the root
     "sqrt_f64": f"""fn sqrt_f64(a: {TYPE}) -> {TYPE} {{
@@ -184,6 +215,57 @@ FUNCTIONS: Mapping[str, str] = {
   }}
   root = shl64(root, 8u);
   return rounded_f64(0u, (e >> 1u) + 0x3fe, {TYPE}(root.x | select(0u, 1u, (rest.x | rest.y) != 0u), root.y));
+}}""",
+    "exponential64": _series("exponential64", _EXPONENTIAL),
+    # 2^k e^r, 0 <= r < 0.71, with r = x - k log 2 modulo 1, of which 64 bits behind the point are exact
+    "exp_f64": f"""fn exp_f64(a: {TYPE}) -> {TYPE} {{
+  if (is_nan_f64(a)) {{ return {TYPE}(a.x, a.y | 0x80000u); }}
+  let below = (a.y >> 31u) == 1u;
+  let e = field_f64(a) - 0x3ff;
+  if (e > 9) {{ return {TYPE}(0u, select(0x7ff00000u, 0u, below)); }}
+  if (e < -60) {{ return {literal(1.0)}; }}
+  let whole = whole_f64(a);
+  var part = {TYPE}(0u, 0u);
+  if (e < -12) {{ part = shr_u64(whole, u32(-12 - e)); }} else {{ part = shl64(whole, u32(e + 12)); }}
+  var size = f32(part.y) * 2.3283064e-10;
+  if (e >= 0) {{ size = size + f32(shr_u64(whole, u32(52 - e)).x); }}
+  let k = i32(floor(select(size, -size, below) * 1.442695 - 0.01));
+  let rest = sub64(select(part, neg64(part), below), mul64(from_i32(k), {_word(_LN2, 64)}));
+  return normal_f64(0u, 0x3fe + k, exponential64(rest));
+}}""",
+    "artangent64": _series("artangent64", _ARTANGENT),
+    # n log 2 + 2 artanh f, f = (m - 1) / (m + 1), where x = 2^n m and 1/sqrt 2 < m <= sqrt 2
+    "log_f64": f"""fn log_f64(a: {TYPE}) -> {TYPE} {{
+  if (is_nan_f64(a)) {{ return {TYPE}(a.x, a.y | 0x80000u); }}
+  if ((a.x | (a.y & 0x7fffffffu)) == 0u) {{ return {TYPE}(0u, 0xfff00000u); }}
+  if ((a.y >> 31u) == 1u) {{ return nan_f64(); }}
+  if (field_f64(a) == 0x7ff) {{ return a; }}
+  let moved = zeros64(whole_f64(a)) - 11;
+  var m = shl64(whole_f64(a), u32(moved));
+  var n = max(field_f64(a), 1) - moved - 0x3ff;
+  if (lt_u64({_word(Fraction(math.sqrt(2)), 52)}, m)) {{ n = n + 1; }} else {{ m = shl64(m, 1u); }}
+  let one = {_word(1, 53)};
+  let below = lt_u64(m, one);
+  var above = sub64(select(m, one, below), select(one, m, below));
+  let divisor = add64(m, one);
+  var twice = {TYPE}(0u, 0u);
+  var s = 0;
+  if ((above.x | above.y) != 0u) {{
+    s = zeros64(above) - zeros64(divisor);
+    above = shl64(above, u32(s));
+    if (lt_u64(above, divisor)) {{
+      above = shl64(above, 1u);
+      s = s + 1;
+    }}
+    let f = quotient64(above, divisor);
+    let z = shr_u64(f, u32(s - 2));
+    twice = mul_high64(f, artangent64(mul_high64(z, z)));
+  }}
+  if (n == 0) {{ return normal_f64(select(0u, 0x80000000u, below), 0x401 - s, twice); }}
+  let powers = mul64({TYPE}(u32(abs(n)), 0u), {_word(_LN2, 54)});
+  let rest = shr_u64(twice, u32(s + 5));
+  let size = select(sub64(powers, rest), add64(powers, rest), (n < 0) == below);
+  return normal_f64(select(0u, 0x80000000u, n < 0), 0x406, size);
 }}""",
     "eq_f64": f"""fn eq_f64({_BOTH}) -> bool {{
   if (is_nan_f64(a) || is_nan_f64(b)) {{ return false; }}

@@ -55,6 +55,8 @@ class Wgsl(Dialect):
         }
         if "shader-f64" in features or self.emulated:
             self.kinds[Kind.F64] = "f64"
+        if self.emulated:
+            self.functions = {**self.functions, ("exp", Kind.F64): "exp", ("log", Kind.F64): "log"}
         self.tuning = tuning
         self.limits = limits or Limits(binding_nbytes=1 << 27)
 
