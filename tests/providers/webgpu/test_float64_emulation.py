@@ -10,6 +10,8 @@ from device_graphs import planned, values_of
 
 from intarsia.codegen.clike import Limits, Wgsl, unsupported
 from intarsia.codegen.clike.dialects.float64_expressions import Unreadable, without_doubles
+from intarsia.codegen.clike.matmul import tile_for
+from intarsia.codegen.clike.storage_types import Kind
 from intarsia.device.webgpu import missing, open_device
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang as k
@@ -100,13 +102,55 @@ def test_sums_products_and_order() -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-13, atol=1e-13, err_msg=name)
 
 
+@needs_device
+def test_exponentials_and_logarithms_are_within_two_units() -> None:
+    """Of the last place; numbers near 1, denormal ones, and those whose exponential over- or underflows among them."""
+    draw = np.random.default_rng(6)
+    near_one = 1 + draw.standard_normal(1000) * 2.0 ** draw.integers(-55, -1, 1000)
+    small = draw.standard_normal(1000) * 2.0 ** draw.integers(-70, 11, 1000)
+    a = np.concatenate([drawn(6), small, near_one, draw.uniform(-750, 712, 1000), draw.uniform(0.5, 2, 1000)])
+    x = k.input(0, DType.DOUBLE, a.shape)
+    found = computed([k.unary("exp", x), k.unary("log", x)], [a])
+    with np.errstate(all="ignore"):
+        wanted = [np.exp(a), np.log(a)]
+    for result, exact in zip(found, wanted, strict=True):
+        finite = np.isfinite(exact)
+        same(result[~finite], exact[~finite], "what is no number")
+        assert (np.abs(result[finite] - exact[finite]) <= 2 * np.spacing(np.abs(exact[finite]))).all()
+
+
+@needs_device
+def test_what_is_made_of_exponentials() -> None:
+    draw = np.random.default_rng(7)
+    special = [0.0, -0.0, np.inf, -np.inf, 1.0, np.nan]
+    a = np.concatenate([draw.standard_normal(500) * 2.0 ** draw.integers(-4, 5, 500), special])
+    b = np.concatenate([draw.integers(-5, 6, 250).astype(np.float64), draw.standard_normal(250) * 3, [-1, -3, 2, 3, np.nan, 0]])
+    x, y = (k.input(i, DType.DOUBLE, a.shape) for i in range(2))
+    with np.errstate(all="ignore"):
+        wanted = [np.power(a, b), np.cosh(a)]
+    for found, exact in zip(computed([k.binary("pow", x, y), k.unary("cosh", x)], [a, b]), wanted, strict=True):
+        np.testing.assert_allclose(found, exact, rtol=1e-14)
+
+
+@needs_device
+def test_products_have_one_element_a_thread() -> None:
+    """A compiler of shaders repeats a product of doubles for each: tiles of many took it minutes."""
+    draw = np.random.default_rng(8)
+    a, b = draw.standard_normal((3, 70, 33)), draw.standard_normal((3, 33, 65))
+    x, y = k.input(0, DType.DOUBLE, a.shape), k.input(1, DType.DOUBLE, b.shape)
+    np.testing.assert_allclose(computed([k.dot(x, y) + 1.0], [a, b])[0], a @ b + 1, rtol=1e-13, atol=1e-13)
+    assert tile_for(Wgsl(features=()), 70, 65, Kind.F64).each == (1, 1)
+    assert tile_for(Wgsl(features=()), 70, 65).each != (1, 1) != tile_for(Wgsl(), 70, 65, Kind.F64).each
+
+
 def test_functions_of_many_operations_are_refused() -> None:
     """A kernel of them takes a driver long to compile: the next provider has them."""
     x = k.input("x", DType.DOUBLE, (3,))
-    for op in ("exp", "log", "tanh", "erf"):
+    for op in ("tanh", "erf", "sin"):
         assert unsupported([k.unary(op, x)], Wgsl(features=())).startswith(f"{op} of double would be thousands of instructions")
         assert not unsupported([k.unary(op, x)], Wgsl())
-    assert not unsupported([k.sqrt(x) / (x + 1.0)], Wgsl(features=()))
+    for root in (k.sqrt(x) / (x + 1.0), k.exp(x), k.log(x), k.binary("pow", x, x)):
+        assert not unsupported([root], Wgsl(features=()))
 
 
 def test_expressions_are_written_anew() -> None:
