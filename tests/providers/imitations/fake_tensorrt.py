@@ -195,6 +195,10 @@ class Network:
         return len(self.graph.nodes) if self.graph is not None else 0
 
 
+UNREAD = (DType.UINT8, DType.UINT4, DType.INT16)
+"""Types that the real parser does not quantise to."""
+
+
 class ParserError:
     def __init__(self, node: str, operator: str, text: str) -> None:
         self._node, self._operator, self._text = node, operator, text
@@ -247,6 +251,11 @@ class OnnxParser:
                 self.errors = [ParserError(node.name, node.op_type, f"Assertion failed: creator && {node.op_type}: no plugin")]
                 self.module.say(f"importer: {node.op_type} is not there")
                 return False
+        for node in graph.nodes:
+            unread = [kind for name in (*node.inputs, *node.outputs) if (kind := _dtype(graph, name)) in UNREAD]
+            if node.op_type in ("QuantizeLinear", "DequantizeLinear") and unread:
+                self.errors = [ParserError(node.name, node.op_type, f"Found unsupported input type of {unread[0].onnx_name}")]
+                return False
         if self.module.real is not None:
             parser, made = self._real()
             if not (parser.parse(model, path) if path else parser.parse(model)):
@@ -286,7 +295,7 @@ class OnnxParser:
 def _tensor(name: str, kind: Any) -> Tensor:
     assert isinstance(kind, TensorType)
     shape = tuple(d if isinstance(d, int) else -1 for d in kind.shape or ())
-    return Tensor(name, DataType[TYPES[kind.dtype]], shape)
+    return Tensor(name, DataType[TYPES.get(kind.dtype, "UINT8")], shape)
 
 
 class BuilderConfig:
@@ -408,7 +417,8 @@ class Builder:
         real, (builder, theirs) = self.module.real, network.real
         given = builder.create_builder_config()
         given.num_compute_capabilities = 1
-        given.set_compute_capability(real.ComputeCapability.SM80, 0)
+        few_bits = {DType.FLOAT8E4M3FN, DType.FLOAT4E2M1} & _types(network.graph)
+        given.set_compute_capability(real.ComputeCapability.SM120 if few_bits else real.ComputeCapability.SM80, 0)
         for shapes in config.profiles:
             profile = builder.create_optimization_profile()
             for name, (least, best, most) in shapes.items():
@@ -418,6 +428,18 @@ class Builder:
             self.module.say("the real builder made nothing of it")
             return False
         return True
+
+
+def _dtype(graph: Graph, name: str) -> DType | None:
+    kind = infer(graph, registry(), strict=False).types.get(name)
+    return kind.dtype if isinstance(kind, TensorType) else None
+
+
+def _types(graph: Graph | None) -> set[DType]:
+    """Of all values of a graph."""
+    assert graph is not None
+    found = infer(graph, registry(), strict=False)
+    return {kind.dtype for kind in found.types.values() if isinstance(kind, TensorType)}
 
 
 def _unweighted(model: bytes) -> bytes:

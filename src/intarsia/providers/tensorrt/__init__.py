@@ -151,10 +151,12 @@ class TensorrtExecutionProvider(VendorExecutionProvider):
     # what it takes
 
     def make_translator(self) -> TensorrtTranslator:
+        from intarsia.providers.tensorrt.chips import CHIPS
         from intarsia.providers.tensorrt.translator import made_translator
 
         settings = self.options.settings()
-        return made_translator(self.library, settings, self.options.kept_in_float32)
+        chips = tuple(CHIPS[name] for name in settings.chips) or (self.gpu.architecture,)
+        return made_translator(self.library, settings, self.options.kept_in_float32, chips)
 
     def make_survey(self, graph: Graph) -> TensorrtSurvey:
         from intarsia.providers.tensorrt.survey import TensorrtSurvey
@@ -162,8 +164,10 @@ class TensorrtExecutionProvider(VendorExecutionProvider):
         return TensorrtSurvey(graph, self.make_translator())
 
     def get_capability(self, graph: Graph, kernel_lookup: KernelLookup) -> list[ComputeCapability]:
+        from intarsia.providers.tensorrt.quantized import OPERATORS as QUANTIZERS
+
         self._profiles = tuple(profile.resolved(graph) for profile in self._given_profiles)
-        if getattr(self.options, "trt_int8_enable", False) and not any(n.op_type == "QuantizeLinear" for n in graph.nodes):
+        if getattr(self.options, "trt_int8_enable", False) and not any(n.op_type in QUANTIZERS for n in graph.nodes):
             _logger.warning("%s: trt_int8_enable has no effect: quantise the model before, it has no QuantizeLinear", self.name)
         offered = super().get_capability(graph, kernel_lookup)
         if self.settings.least_nodes <= 1:

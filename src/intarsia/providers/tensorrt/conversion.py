@@ -106,7 +106,8 @@ class TensorrtTarget(ConversionTarget):
         return Settings(workspace_nbytes=options.workspace, half=options.precision, profiles=profiles)
 
     def _translator(self) -> TensorrtTranslator:
-        return made_translator(self.library, self._settings())
+        chips = tuple(CHIPS[name] for name in chips_of(self.options.chips, "--option chips"))
+        return made_translator(self.library, self._settings(), chips=chips)
 
 
 def _ranges(graph: Graph, profile: ShapeProfile) -> dict[str, Shape3]:

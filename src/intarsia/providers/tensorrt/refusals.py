@@ -6,21 +6,18 @@ the layers (TensorRT 8 to 10), since most of them build and then compute somethi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
-
-import numpy as np
 
 from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.providers.tensorrt import quantized
 from intarsia.providers.tensorrt.library import Library
 from intarsia.providers.vendor.translator import Facts
 
 _FLOATS = frozenset((DType.FLOAT, DType.FLOAT16, DType.BFLOAT16))
 _PLAIN = _FLOATS | {DType.INT32, DType.INT64, DType.BOOL}
-_QUANTIZED = frozenset((DType.INT8,))
-_QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 _MOST_AXES = 8
 _LARGEST_K = 3840  # of TopK
 _LARGEST_WINDOW = 15  # of LRN
@@ -32,29 +29,32 @@ _INSTEAD: Mapping[DType, str] = {
 }  # fmt: skip
 
 
-def refusal(node: Node, facts: Facts, library: Library, *, int8: bool) -> Support | None:
-    """Why a node is not given to the parser; None where it may be tried."""
+def refusal(node: Node, facts: Facts, library: Library, chips: Collection[int] = (), *, int8: bool) -> Support | None:
+    """Why a node is not given to the parser; None where it may be tried. `chips`: 10 times compute capabilities."""
     title, graph = library.title, facts.graph
     if node.domain:
         return Support.no(f"{title} goes by names without domains and would take another operator for it", code="no-kernel")
-    if why := _type(node, graph):
+    quantizes = node.op_type in quantized.OPERATORS
+    if why := _type(node, graph, None if quantizes else _PLAIN):
         return Support.no(f"{title} {why}", code="type")
-    if node.op_type in _QUANTIZERS and not int8:
+    if quantizes and not int8:
         return Support.no("the option trt_int8_enable is off", code="type", suggestion="set trt_int8_enable")
+    if quantizes and (why := quantized.refusal(node, graph, chips)):
+        return Support.no(f"{title}: {why}", code="type")
     check = _CHECKS.get(node.op_type)
     why = check(node, graph) if check is not None else ""
     return Support.no(f"{title}: {why}", code="wrong") if why else None
 
 
-def _type(node: Node, graph: Graph) -> str:
+def _type(node: Node, graph: Graph, allowed: frozenset[DType] | None) -> str:
+    """What is wrong with the types and sizes; `allowed`: the element types, None where others look at them."""
     for name in (*node.inputs, *node.outputs):
         kind = graph.type_of(name) if name else None
         if not name:
             continue
         if not isinstance(kind, TensorType):
             return f"has tensors only, and {name!r} is {kind or 'of unknown type'}"
-        allowed = _PLAIN | _QUANTIZED if node.op_type in _QUANTIZERS else _PLAIN
-        if kind.dtype not in allowed:
+        if allowed is not None and kind.dtype not in allowed:
             instead = _INSTEAD.get(kind.dtype, f"does not compute with {kind.dtype.onnx_name} on all its chips")
             return f"{instead}, and {name!r} is of these"
         if kind.rank is not None and kind.rank > _MOST_AXES:
@@ -190,20 +190,6 @@ def _axis(node: Node) -> int:
     return int(node.attributes.get("axis", 0))
 
 
-def _quantize(node: Node, graph: Graph) -> str:
-    zero = node.inputs[2] if len(node.inputs) > 2 else ""
-    if not zero:
-        if node.op_type == "QuantizeLinear" and _dtype(graph, node.outputs[0]) is not DType.INT8:
-            return "it quantises to signed bytes only there"
-    elif zero not in graph.constants or graph.constants[zero].numpy().astype(np.float32).any():
-        return "zero points are constants and 0 there"
-    if node.inputs[1] not in graph.constants:
-        return "scales are constants there"
-    if node.attributes.get("block_size", 0):
-        return "scales of blocks are not checked there"
-    return ""
-
-
 _LAYER_NORM_OUTPUTS = "its other outputs are not there"
 _CHECKS: dict[str, Callable[[Node, Graph], str]] = {
     "ArgMax": _extreme_index,
@@ -213,7 +199,6 @@ _CHECKS: dict[str, Callable[[Node, Graph], str]] = {
     "Bernoulli": _always("random numbers follow no seed there"),
     "ConvTranspose": _conv_transpose,
     "CumSum": _constant_input(1, "the axis"),
-    "DequantizeLinear": _quantize,
     "GRU": _recurrent,
     "Gather": _indices(1, _axis),
     "GatherElements": _indices(1, _axis),
@@ -230,7 +215,6 @@ _CHECKS: dict[str, Callable[[Node, Graph], str]] = {
     "NonZero": _always("it needs a plugin that is not there"),
     "OneHot": _always("negative indices give rows of zeros there"),
     "Pow": _one_of_floats,
-    "QuantizeLinear": _quantize,
     "RNN": _recurrent,
     "RandomNormal": _always("random numbers follow no seed there"),
     "RandomNormalLike": _always("random numbers follow no seed there"),

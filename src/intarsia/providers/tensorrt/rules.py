@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.passes.rewriter import Patch
 from intarsia.passes.rule import Match, Op, Rule, RuleSet
+from intarsia.providers.tensorrt import quantized
 from intarsia.providers.vendor import legalization_rules
 from intarsia.providers.vendor.legalization_rules import fixed_shape, reduced_axes
 
@@ -72,6 +73,7 @@ RULES = (
         (
             Rule("stable_log_softmax", Op(("LogSoftmax",)), _log_softmax),
             Rule("stable_log_sum_exp", Op(("ReduceLogSumExp",)), _log_sum_exp),
+            *quantized.RULES,
             Rule("instance_of_one", Op(("InstanceNormalization",)), _instance_of_one),
             *(rule for rule in legalization_rules.RULES if rule.name not in _PARSER_READS),
         ),

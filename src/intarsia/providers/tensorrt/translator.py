@@ -59,23 +59,25 @@ class TensorrtTranslator(Translator):
         int8: bool = True,
         excluded: frozenset[str] = frozenset(),
         symbolic: bool = False,
+        chips: tuple[int, ...] = (),
     ) -> None:
         """`int8`: quantised nodes are taken. `excluded`: operators that the user leaves to others. `symbolic`: sizes may vary,
-        within profiles."""
+        within profiles. `chips`: 10 times the compute capabilities that engines are for."""
         self.library, self.options, self.half = library, options or ParserOptions(), half
         self.int8, self.excluded, self.symbolic = int8, excluded, symbolic
+        self.chips = chips
 
     def versions(self) -> Mapping[str, str]:
         return {self.library.name: self.library.version}
 
     def settings(self) -> Mapping[str, str]:
         own = {"parser": f"{self.library.title} {self.options}", "int8": str(self.int8), "excluded": str(sorted(self.excluded))}
-        return {**super().settings(), **own}
+        return {**super().settings(), **own, "chips": str(self.chips)}
 
     def refusal(self, node: Node, facts: Facts) -> Support | None:
         if node.op_type in self.excluded:
             return Support.no(f"the options exclude {node.op_type}", code="placed")
-        return refusals.refusal(node, facts, self.library, int8=self.int8)
+        return refusals.refusal(node, facts, self.library, self.chips, int8=self.int8)
 
     def translate(self, graph: Graph) -> TranslatedPart:
         try:
@@ -85,9 +87,20 @@ class TensorrtTranslator(Translator):
         return TranslatedPart(graph, part, self.library, self.options)
 
 
-def made_translator(library: Library, settings: Settings, spared: tuple[str, ...] = ()) -> TensorrtTranslator:
-    """The translator that options request. `spared`: operators that float16 spares besides the usual ones."""
+def made_translator(
+    library: Library, settings: Settings, spared: tuple[str, ...] = (), chips: tuple[int, ...] = ()
+) -> TensorrtTranslator:
+    """The translator that options request.
+
+    Args:
+        library: what reads the model.
+        settings: the options.
+        spared: operators that float16 spares besides the usual ones.
+        chips: 10 times the compute capabilities that engines are for.
+    """
     float32 = (*IN_FLOAT32, *spared)
     half = {"float16": HalfPrecision(float32), "bfloat16": HalfPrecision(float32, DType.BFLOAT16), "": None}[settings.half]
     symbolic = any(settings.profiles)
-    return TensorrtTranslator(library, None, half, int8=settings.int8, excluded=settings.excluded, symbolic=symbolic)
+    return TensorrtTranslator(
+        library, None, half, int8=settings.int8, excluded=settings.excluded, symbolic=symbolic, chips=chips
+    )
