@@ -80,13 +80,28 @@ def test_more_sizes_than_are_kept(sessions: Sessions, python_runs: list[int]) ->
     assert len(python_runs) < 3 * MOST_CALLS + 5
 
 
-def test_sizes_that_grow(sessions: Sessions, python_runs: list[int]) -> None:
-    """A cache that a run makes longer, whose results are the next one's inputs."""
-    source = model(
-        """g (float[1, 8] x, float[n, 8] past, float[n, 8] other) => (float[1, 8] y, float[m, 8] now, float[m, 8] next)
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A number for each run of which Python said what its sizes are bound to."""
+    found: list[int] = []
+    settle = FusedPart.settle
+
+    def counted(self: FusedPart) -> None:
+        found.append(1)
+        settle(self)
+
+    monkeypatch.setattr(FusedPart, "settle", counted)
+    return found
+
+
+CACHE = """g (float[1, 8] x, float[n, 8] past, float[n, 8] other) => (float[1, 8] y, float[m, 8] now, float[m, 8] next)
            { now = Concat<axis = 0>(past, x) next = Concat<axis = 0>(other, x) t = Transpose(now)
              s = MatMul(x, t) p = Softmax(s) y = MatMul(p, next) }"""
-    )
+
+
+def test_sizes_that_grow(sessions: Sessions, python_runs: list[int], settled: list[int]) -> None:
+    """A cache that a run makes longer, whose results are the next one's inputs. Sizes to come are bound ahead."""
+    source = model(CACHE)
     session, alone = sessions.make(source), sessions.alone(source)
     x = RNG.standard_normal((1, 8), np.float32)
     feeds = [{"past": x, "other": 2 * x} for _ in range(2)]
@@ -96,6 +111,20 @@ def test_sizes_that_grow(sessions: Sessions, python_runs: list[int]) -> None:
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
         feeds = [{"past": now, "other": later} for _, now, later in found]
     assert len(python_runs) == 1
+    assert len(settled) < 20
+
+
+def test_series_that_end(sessions: Sessions, settled: list[int]) -> None:
+    """Sizes that grow by one, jump, come again, grow by others, shrink: each is right, and later series are followed too."""
+    source = model(CACHE)
+    session, alone = sessions.make(source), sessions.alone(source)
+    lengths = [*range(1, 30), 7, 7, 7, *range(40, 90, 5), *range(120, 60, -2), 3, *range(200, 320), *range(200, 320)]
+    for n in lengths:
+        feed = {"x": RNG.standard_normal((1, 8), np.float32)}
+        feed |= {name: RNG.standard_normal((n, 8), np.float32) for name in ("past", "other")}
+        for got, want in zip(session.run(None, feed), alone.run(None, feed), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    assert len(settled) < len(lengths) // 3
 
 
 def test_sizes_that_do_not_fit_together(sessions: Sessions) -> None:

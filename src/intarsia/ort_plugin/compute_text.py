@@ -6,7 +6,8 @@ not at work and fits the inputs is taken: inputs are read and results are writte
 runs the call's passes. What no call fits, or what goes wrong, Python does again, and says what is wrong.
 
 Sizes for which there is no call are noted in one more call, for which Python says, without a look at any data, what these
-sizes are bound to (`SETTLE`); all else is native there, too.
+sizes are bound to (`SETTLE`); all else is native there, too. Where it laid out a series of sizes to come (`size_series`), and
+these come, it is not asked.
 
 `claim` takes a call out of use for good, so that Python can write another into its words. `census` is what onnxruntime's
 threads run once where nobody has said how many there are: each notes itself, and waits a moment for others.
@@ -29,7 +30,11 @@ GET_INPUT, GET_OUTPUT, GET_SHAPE, GET_DATA, RELEASE_STATUS, PYTHON, SETTLE, FUNC
 # and how many; words of status that steps set and how many; numbers of inputs and outputs; when the last run began; then a row
 # for each input and output: its place in onnxruntime's context, element type, rank, address of its sizes, the word that its
 # address goes to, bytes, and whether an input's sizes are noted instead of compared.
-BUSY, NEXT, POOL, RUN, PASSES, PASS_COUNT, STATUS, CHECKED, INPUTS, OUTPUTS, BEGUN, ROWS = range(12)
+BUSY, NEXT, POOL, RUN, PASSES, PASS_COUNT, STATUS, CHECKED, INPUTS, OUTPUTS, BEGUN = range(11)
+# Of the open call besides: the next row of a series and the last, the function that settles a state for a binding and its
+# arguments, the sizes of inputs and of results one after the other, and how many there are. A row of a series: the address of a
+# binding, sizes of inputs, sizes of results, bytes of each input and result.
+SERIES_NEXT, SERIES_LAST, SERIES_SETTLE, SERIES_ARGUMENTS, SIZES, INPUT_SIZES, RESULT_SIZES, ROWS = range(11, 19)
 ROW_INDEX, ROW_TYPE, ROW_RANK, ROW_SIZES, ROW_SLOT, ROW_NBYTES, ROW_NOTES, ROW_WORDS = range(8)
 FREE, AT_WORK, OUT_OF_USE = range(3)
 # A pass is one call of the executor: its words, its table and the one for a time when workers sleep (or 0), and addresses that
@@ -40,7 +45,8 @@ CENSUS_NOW, CENSUS_MOST, CENSUS_WANTED, CENSUS_ROUNDS = range(4)
 
 _NAMES = """
 FIRST_CALL FUNCTIONS GET_INPUT GET_OUTPUT GET_SHAPE GET_DATA RELEASE_STATUS PYTHON SETTLE OPEN_CALL ROW_NOTES NEXT POOL
-RUN PASSES PASS_COUNT STATUS CHECKED INPUTS OUTPUTS BEGUN ROWS ROW_TYPE ROW_RANK ROW_SIZES ROW_SLOT ROW_NBYTES ROW_WORDS
+RUN PASSES PASS_COUNT STATUS CHECKED INPUTS OUTPUTS BEGUN SERIES_NEXT SERIES_LAST SERIES_SETTLE SERIES_ARGUMENTS SIZES
+INPUT_SIZES RESULT_SIZES ROWS ROW_TYPE ROW_RANK ROW_SIZES ROW_SLOT ROW_NBYTES ROW_WORDS
 PASS_TABLE PASS_ALONE PASS_PLACES PASS_PLACE_COUNT PASS_WORDS PLACE_FROM PLACE_OFFSET PLACE_WORDS CENSUS_MOST
 CENSUS_WANTED CENSUS_ROUNDS
 """.split()
@@ -51,7 +57,7 @@ def compute_text(target: Target) -> KernelText:
     _, _, clock = system_text(target)
     for name in ("CLOCK", "CLOCK_SCALE"):
         clock = clock.replace(f"${name}$", str(getattr(spmd_state, name)))
-    parts = [clock, _WORD, _INPUT, _OUTPUT, _EXECUTOR_CALL, _FAULTY, _SERVE, _COMPUTE]
+    parts = [clock, _WORD, _INPUT, _OUTPUT, _EXECUTOR_CALL, _FAULTY, _SERVE, _SERIES, _COMPUTE]
     return kernel_text("compute", _filled("\n".join(parts)), Effort.CONTROL)
 
 
@@ -67,7 +73,7 @@ def census_text(target: Target) -> KernelText:
 
 
 def _filled(text: str) -> str:
-    text = text.replace("$MOMENT$", str(executor_abi.MOMENT))
+    text = text.replace("$MOMENT$", str(executor_abi.MOMENT)).replace("$SETTLING$", str(spmd_state.SETTLING))
     for name in _NAMES:
         text = text.replace(f"${name}$", str(globals()[name]))
     return text
@@ -377,6 +383,86 @@ no:
   ret i1 false
 }"""
 
+# Whether the sizes that the open call noted are those of the next row of a series: then its state is settled for them, and its
+# rows have the sizes of results.
+_SERIES = """
+define internal void @copied(ptr %to, ptr %from, i64 %count) alwaysinline nounwind {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i1, %copy ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %copy, label %out
+copy:
+  %w = call i64 @word(ptr %from, i64 %i)
+  %p = getelementptr i64, ptr %to, i64 %i
+  store i64 %w, ptr %p
+  %i1 = add i64 %i, 1
+  br label %next
+out:
+  ret void
+}
+
+define internal i1 @goes_on(ptr %call) nounwind {
+entry:
+  %row = call ptr @place(ptr %call, i64 $SERIES_NEXT$)
+  %none = icmp eq ptr %row, null
+  br i1 %none, label %no, label %look
+look:
+  %sizes = call ptr @place(ptr %call, i64 $SIZES$)
+  %count = call i64 @word(ptr %call, i64 $INPUT_SIZES$)
+  %expected = getelementptr i64, ptr %row, i64 1
+  br label %size
+size:
+  %k = phi i64 [ 0, %look ], [ %k1, %compare ]
+  %more = icmp ult i64 %k, %count
+  br i1 %more, label %compare, label %settle
+compare:
+  %given = call i64 @word(ptr %sizes, i64 %k)
+  %wanted = call i64 @word(ptr %expected, i64 %k)
+  %k1 = add i64 %k, 1
+  %equal = icmp eq i64 %given, %wanted
+  br i1 %equal, label %size, label %no
+settle:
+  %binding = load ptr, ptr %row
+  %arguments = call ptr @place(ptr %call, i64 $SERIES_ARGUMENTS$)
+  store ptr %binding, ptr %arguments
+  %function = call ptr @place(ptr %call, i64 $SERIES_SETTLE$)
+  call void %function(ptr %arguments, i64 $SETTLING$, i64 1)
+  %made = call i64 @word(ptr %call, i64 $RESULT_SIZES$)
+  %made_from = getelementptr i64, ptr %expected, i64 %count
+  %made_to = getelementptr i64, ptr %sizes, i64 %count
+  call void @copied(ptr %made_to, ptr %made_from, i64 %made)
+  %nbytes = getelementptr i64, ptr %made_from, i64 %made
+  %inputs = call i64 @word(ptr %call, i64 $INPUTS$)
+  %outputs = call i64 @word(ptr %call, i64 $OUTPUTS$)
+  %all = add i64 %inputs, %outputs
+  %rows = getelementptr i64, ptr %call, i64 $ROWS$
+  br label %tensor
+tensor:
+  %i = phi i64 [ 0, %settle ], [ %i1, %set ]
+  %at = phi ptr [ %rows, %settle ], [ %at1, %set ]
+  %left = icmp ult i64 %i, %all
+  br i1 %left, label %set, label %step
+set:
+  %n = call i64 @word(ptr %nbytes, i64 %i)
+  %np = getelementptr i64, ptr %at, i64 $ROW_NBYTES$
+  store i64 %n, ptr %np
+  %i1 = add i64 %i, 1
+  %at1 = getelementptr i64, ptr %at, i64 $ROW_WORDS$
+  br label %tensor
+step:
+  %last = call ptr @place(ptr %call, i64 $SERIES_LAST$)
+  %over = icmp eq ptr %row, %last
+  %behind = getelementptr i64, ptr %nbytes, i64 %all
+  %next = select i1 %over, ptr null, ptr %behind
+  %next_p = getelementptr i64, ptr %call, i64 $SERIES_NEXT$
+  store ptr %next, ptr %next_p
+  ret i1 true
+no:
+  ret i1 false
+}"""
+
 _COMPUTE = """
 define ptr @__SYMBOL__(ptr %this, ptr %state, ptr %context) nounwind {
 entry:
@@ -418,7 +504,10 @@ take_open:
   br i1 %open_ours, label %note, label %python
 note:
   %noted = call i1 @all_fit(ptr %functions, ptr %open, ptr %context, ptr %room)
-  br i1 %noted, label %ask, label %cannot
+  br i1 %noted, label %follow, label %cannot
+follow:
+  %follows = call i1 @goes_on(ptr %open)
+  br i1 %follows, label %run_open, label %ask
 ask:
   %settle = call ptr @place(ptr %functions, i64 $SETTLE$)
   %error = call ptr %settle(ptr %this, ptr %open)

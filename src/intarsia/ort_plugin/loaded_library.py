@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,9 @@ from intarsia.errors import EPFail
 from intarsia.ort_plugin import stubs_text
 
 FILE = "libintarsia_cpu.so"
+_LEAVING = 0.05
+"""Seconds in which daemon threads that are in Python's functions come out of them, and wait in the library: one that wants the
+interpreter's lock when the interpreter has ended is ended by it in the middle of C++ code, which aborts the process."""
 
 
 class Library:
@@ -46,6 +51,8 @@ class Library:
         """Let no function go on in Python any more. What needs none goes on: constants, and errors."""
         for name in (*stubs_text.ENTRIES, *(stub.name for stub in stubs_text.STUBS)):
             self._table[self._words[name]] = None
+        if threading.active_count() > 1:
+            time.sleep(_LEAVING)
 
 
 def library_bytes() -> bytes:

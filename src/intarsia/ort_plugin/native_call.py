@@ -17,6 +17,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType, ValueType
 from intarsia.machine import fork_safety
 from intarsia.ort_plugin import compute_text as word
+from intarsia.ort_plugin.size_series import Ahead, SizeSeries, length
 from intarsia.plan import executor_abi
 from intarsia.plan.array_address import address_of
 from intarsia.plan.bound_segment import BoundSegment
@@ -153,6 +154,14 @@ class OpenCall:
         self.words[word.INPUTS], self.words[word.OUTPUTS] = len(takes), len(gives)
         self._state: State | None = None
         self._held: tuple[object, ...] = ()
+        self.words[word.SIZES] = self._sizes.ctypes.data
+        self.words[word.INPUT_SIZES], self.words[word.RESULT_SIZES] = self._inner, len(self._sizes) - self._inner
+        self._series: tuple[Ahead, np.ndarray] | None = None
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """int64, those of the inputs that native code has noted, one after the other."""
+        return self._sizes[: self._inner]
 
     def shapes(self) -> tuple[Shape, ...]:
         """Those of the inputs that native code has noted."""
@@ -168,6 +177,42 @@ class OpenCall:
         """The run goes another way."""
         self.words[word.PASS_COUNT] = 0
 
+    def left(self) -> list[dict[str, int]]:
+        """End the series that native code went through; the sizes of its runs, in order."""
+        series, self._series = self._series, None
+        at, self.words[word.SERIES_NEXT] = int(self.words[word.SERIES_NEXT]), 0
+        if series is None:
+            return []
+        ahead, rows = series
+        count = (at - int(rows.ctypes.data)) // rows.strides[0] if at else len(rows)
+        if count and self._state is not None:
+            self._state.found = ahead.found[count]
+        return ahead.envs[1 : count + 1]
+
+    def follow(self, pool: Pool, ahead: Ahead, made: Sequence[int], names: Sequence[str]) -> None:
+        """Let the run be the first of those that are bound ahead, and let native code go through the others; `made`: which of
+        the segment's results are outputs, `names`: of the inputs."""
+        largest = max(range(len(ahead.found)), key=lambda i: ahead.found[i].arena_nbytes)
+        if self._state is None or self._state.lease is None or self._state.lease.nbytes < ahead.found[largest].arena_nbytes:
+            self._state_of(ahead.bound(largest), names, made)  # so that all find room
+        shapes = [ahead.shapes(which) for which in made]
+        first = self.shapes()
+        self.prepare(pool, ahead.bound(0), first, [(which, s[0]) for which, s in zip(made, shapes, strict=True)], names)
+        assert self._state is not None
+        count = length(ahead, self._state)
+        if count == 1:
+            return
+        inputs = ahead.inputs[1:count]
+        results = np.array([[n for s in shapes for n in s[i]] for i in range(1, count)], np.int64).reshape(count - 1, -1)
+        addresses = np.array([[one.address] for one in ahead.found[1:count]], np.int64)
+        sizes = np.concatenate([inputs, results], 1)
+        nbytes = [each * sizes[:, span].prod(1) for each, span in zip(self._each.tolist(), self._spans, strict=True)]
+        rows = np.ascontiguousarray(np.concatenate([addresses, sizes, np.stack(nbytes, 1)], 1))
+        self._series = (ahead, rows)
+        self.words[word.SERIES_LAST] = rows.ctypes.data + (count - 2) * rows.strides[0]
+        self.words[word.SERIES_SETTLE], self.words[word.SERIES_ARGUMENTS] = self._state.settled_by
+        self.words[word.SERIES_NEXT] = rows.ctypes.data
+
     def prepare(
         self,
         pool: Pool,
@@ -177,17 +222,21 @@ class OpenCall:
         names: Sequence[str],
     ) -> None:
         """Let the run be one of `bound` on inputs of these shapes and names; `results`: as `Plan.results` gives them."""
-        before, state = self._state, state_for(bound, self._state)
+        state = self._state_of(bound, names, [which for which, _ in results])
         words, shapes = self.words, [*inputs, *(shape for _, shape in results)]
-        if state is not before:
-            self._state = state
-            self._place(bound, state, names, [which for which, _ in results])
         self._sizes[self._inner :] = [n for _, shape in results for n in shape]
         self.rows[:, word.ROW_NBYTES] = self._each * [math.prod(shape) for shape in shapes]
         _set_pass(self._pass[0], state)
         words[word.POOL], words[word.PASS_COUNT] = pool.address, 1
         words[word.STATUS], words[word.CHECKED] = address_of(state.status), len(state.status) if bound.checked else 0
         self._held = (pool, bound)
+
+    def _state_of(self, bound: BoundSegment, names: Sequence[str], made: Sequence[int]) -> State:
+        """The call's state, ready for a binding."""
+        before, self._state = self._state, state_for(bound, self._state)
+        if self._state is not before:
+            self._place(bound, self._state, names, made)
+        return self._state
 
     def _place(self, bound: BoundSegment, state: State, names: Sequence[str], made: Sequence[int]) -> None:
         """Let addresses that native code notes go to where the state's steps read them."""
@@ -257,6 +306,8 @@ class NativeCalls:
         self._seen: dict[tuple[Shape, ...], int] = {}  # runs by Python that fill what is retained for sizes
         self._open: OpenCall | None = None
         self._met: set[tuple[Shape, ...]] = set()  # sizes that the open call has served
+        self._series: SizeSeries | None = None
+        self._last: tuple[BoundSegment, list[int]] | None = None  # of the open call: a binding, and which of its results
         self._lock = fork_safety.lock()
 
     def add(self, program: CpuProgram, inputs: Sequence[np.ndarray]) -> bool:
@@ -290,7 +341,19 @@ class NativeCalls:
         call = self._open
         assert call is not None
         shapes = call.shapes()
-        plan = program.known_plan(shapes) or program.plan_of(call.stand_ins(shapes))
+        if self._series is None:
+            self._series = SizeSeries(program)
+        for env in call.left():
+            self._series.note(env)
+        plan = program.known_plan(shapes)
+        if plan is None and self._last is not None and shapes not in self._met:
+            ahead = self._series.ahead(program, self._last[0], call.sizes)
+            if ahead is not None:
+                self._series.note(ahead.envs[0])
+                call.follow(program.pool, ahead, self._last[1], program.inputs)
+                return
+        plan = plan or program.plan_of(call.stand_ins(shapes))
+        self._series.note(plan.env)
         bound, results = plan.single, plan.results()
         again = shapes in self._met
         if again or bound is None or bound.parted or results is None:
@@ -299,13 +362,14 @@ class NativeCalls:
         if len(self._met) >= _MOST_MET:
             self._met.clear()
         self._met.add(shapes)
+        self._last = (bound, [which for which, _ in results])
         call.prepare(program.pool, bound, shapes, results, program.inputs)
 
     def close(self) -> None:
         """No run takes place any more."""
         self.info[word.FIRST_CALL] = self.info[word.OPEN_CALL] = 0
         self._calls.clear()
-        self._open = None
+        self._open = self._series = self._last = None
 
     def _is_time(self, bound: BoundSegment, inputs: Sequence[np.ndarray]) -> bool:
         """Whether values that depend on sizes alone are retained, where there are such: runs by Python do that."""

@@ -194,7 +194,7 @@ class DynamicFeed(DynamicFeedCall):
         state = self._state
         assert state is not None
         count, least = 1, len(state.args)
-        while count < len(series) and _is_like(series[count][0], first) and series[count][0].used <= least:
+        while count < len(series) and is_like(series[count][0], first) and series[count][0].used <= least:
             count += 1
         if count > 1 and self._stays(state) and state.found is first:
             self._found, self._envs = [one for one, _ in series[1:count]], [env for _, env in series[1:count]]
@@ -207,11 +207,12 @@ class DynamicFeed(DynamicFeedCall):
 
     def _rows(self, envs: Sequence[Mapping[str, int]]) -> np.ndarray:
         """int64 [sizes, numbers]: what `sizes` would be."""
-        columns = [_column(d, envs) for shape in self._shapes for d in shape]
+        columns = [size_column(d, envs) for shape in self._shapes for d in shape]
         return np.array(columns, np.int64).reshape(len(columns), len(envs)).T
 
 
-def _column(dim: Dim, envs: Sequence[Mapping[str, int]]) -> Sequence[int]:
+def size_column(dim: Dim, envs: Sequence[Mapping[str, int]]) -> Sequence[int]:
+    """A size for each of these environments; -1 where its symbols are not there."""
     if not isinstance(dim, Expr):
         return [dim] * len(envs)
     name = str(dim)
@@ -221,7 +222,7 @@ def _column(dim: Dim, envs: Sequence[Mapping[str, int]]) -> Sequence[int]:
         return [-1] * len(envs)
 
 
-def _is_like(found: Rebinding, first: Rebinding) -> bool:
+def is_like(found: Rebinding, first: Rebinding) -> bool:
     """Whether a run of one may go by the words of a call that are set for the other."""
     same = found.long == first.long and found.side_by_side == first.side_by_side
     return same and not found.sliced and not first.sliced
