@@ -1,16 +1,21 @@
 """Build the sdist, a wheel out of it, install that in a new environment, and start a session there.
 
     python scripts/check_wheel.py [FOLDER]
+    python scripts/check_wheel.py FOLDER --wheel WHEEL [--packages FOLDER]    # installs that one
 
 Two environments are made in FOLDER (default: a temporary one): one that builds (PyPA's build, hatchling), one with the wheel
-and what it depends on. On Linux on x86-64 the wheel must bring native code for every level of CPUs, and the first run of a
-session must be by it, before anything is compiled.
+and what it depends on, which come out of `--packages` where that is given. On Linux on x86-64 the wheel must bring native code
+for every level of CPUs, and the first run of a session must be by it, before anything is compiled. The quickstart's listings
+run there, and a command of the command line.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,6 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MOST_NBYTES = 1 << 20  # of the levels' files together
+MOST_WHEEL_NBYTES = 5 << 20
 HAS_LEVELS = sys.platform == "linux" and platform.machine() == "x86_64"
 STRAY = (".prebuilt", "__pycache__", "tests/", "benchmarks/")  # no part of a wheel
 SESSION = """
@@ -50,11 +56,12 @@ print("compiled in", ort.__file__)
 """
 
 
-def new_environment(folder: Path, *packages: str) -> Path:
-    """Its Python."""
-    venv.create(folder, with_pip=True)
+def new_environment(folder: Path, *packages: str, source: Path | None = None) -> Path:
+    """Its Python. Packages come out of the folder `source`, where it is given."""
+    venv.create(folder, with_pip=True, clear=True)
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages], check=True)
+    offline = ["--no-index", "--find-links", str(source)] if source else []
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *offline, *packages], check=True)
     return python
 
 
@@ -76,7 +83,10 @@ def check_contents(wheel: Path) -> None:
         sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
     stray = [name for name in sizes if any(part in name for part in STRAY)]
     assert not stray, stray[:5]
-    sources = {str(p.relative_to(ROOT / "src").as_posix()) for p in (ROOT / "src" / "intarsia").rglob("*.py")}
+    files = [p for p in (ROOT / "src" / "intarsia").rglob("*") if p.suffix in (".py", ".pyi", ".txt", ".typed")]
+    sources = {p.relative_to(ROOT / "src").as_posix() for p in files if ".prebuilt" not in p.parts}
+    assert {"intarsia/__init__.pyi", "intarsia/py.typed"} <= sources
+    assert wheel.stat().st_size <= MOST_WHEEL_NBYTES, wheel.stat().st_size
     assert sources <= sizes.keys(), sorted(sources - sizes.keys())[:5]
     page = {f"intarsia/reports/page/{name}" for name in (".dagre.js", "page.html", "page.css", "page.js")}
     assert page <= sizes.keys(), sorted(page - sizes.keys())
@@ -85,21 +95,38 @@ def check_contents(wheel: Path) -> None:
     print(f"{wheel.name}: {wheel.stat().st_size:,} bytes, levels {levels}")
 
 
-def check(folder: Path) -> None:
-    sdist, wheel = built(folder)
-    print(f"{sdist.name}: {sdist.stat().st_size:,} bytes")
+def check(folder: Path, wheel: Path | None, packages: Path | None) -> None:
+    if wheel is None:
+        sdist, wheel = built(folder)
+        print(f"{sdist.name}: {sdist.stat().st_size:,} bytes")
     check_contents(wheel)
-    python = new_environment(folder / "environment", str(wheel))
+    python = new_environment(folder / "environment", f"{wheel}[cli]", source=packages)
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("INTARSIA_", "PYTHON"))}
-    program = f"HAS_LEVELS = {HAS_LEVELS}\n{SESSION}"
-    subprocess.run(
-        [python, "-c", program], check=True, cwd=folder, env={**kept, "INTARSIA_CACHE_DIR": str(folder / "cache")}
-    )  # fmt: skip
+    environment = {**kept, "INTARSIA_CACHE_DIR": str(folder / "cache")}
+
+    def run(*command: str | Path) -> None:
+        subprocess.run([python, *command], check=True, cwd=folder, env=environment)
+
+    run("-c", f"HAS_LEVELS = {HAS_LEVELS}\n{SESSION}")
+    shutil.copytree(ROOT / "examples" / "digits", folder / "examples" / "digits", dirs_exist_ok=True)
+    quickstart = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    run("-c", "\n".join(re.findall(r"```python\n(.*?)```", quickstart, re.DOTALL)))
+    run("-m", "intarsia", "run", "examples/digits/digits.onnx", "-d", "batch=1")
+    print(f"the quickstart runs on Python {platform.python_version()}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path)
+    parser.add_argument("--wheel", type=Path, help="do not build: check this one")
+    parser.add_argument("--packages", type=Path, help="a folder with the wheels of what it depends on")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        wheel, packages = (path and path.resolve() for path in (given.wheel, given.packages))
+        folder = (given.folder or Path(temporary)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        check(folder, wheel, packages)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        check(Path(sys.argv[1]).resolve())
-    else:
-        with tempfile.TemporaryDirectory() as temporary:
-            check(Path(temporary))
+    main()

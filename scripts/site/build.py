@@ -31,6 +31,7 @@ OUTSIDE = {
     "benchmarks/README.md": "benchmarks.md",
     "examples/README.md": "examples.md",
     "findings/README.md": "findings.md",
+    "tests/conformance/scoreboard/README.md": "scoreboard.md",
 }
 # Pages that are made from the code -> what the front page says of them, below the heading REFERENCE.
 GENERATED = {
