@@ -28,7 +28,7 @@ ORDER = (
     "stateful reports session sandbox session.inference_session session.model_compiler session.compile_worker sandbox.worker "
     "debug model_package capi compat backend tools testing "
     "quantization.numerics quantization.calibration quantization.description quantization.writers quantization "
-    "quantization.verdict transformers cli"
+    "quantization.verdict generation transformers cli"
 ).split()
 """Folders and modules from the bottom upwards; the longest that fits counts. docs/pipeline.md says what each is for.
 

@@ -14,7 +14,21 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from intarsia.cli import bench, cache, check, convert, debug, doctor, dump, execute_program, explain, profile, providers, run
+from intarsia.cli import (
+    bench,
+    cache,
+    check,
+    convert,
+    debug,
+    doctor,
+    dump,
+    execute_program,
+    explain,
+    generate,
+    profile,
+    providers,
+    run,
+)
 from intarsia.cli.command_help import Command, Group, ProgramCommand
 from intarsia.cli.inputs.feeds import FeedOptions, parse_dims
 from intarsia.cli.inputs.pictures import FITS, PRESETS
@@ -547,6 +561,7 @@ def examine(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")]
         raise typer.Exit(FAILED)
 
 
+app.add_typer(generate.app)
 app.add_typer(cache.app, name="cache")
 
 

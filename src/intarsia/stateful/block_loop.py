@@ -118,7 +118,7 @@ def _made_loop(
     stream: StatefulSession, shapes: Mapping[str, tuple[int, ...]], baked: Mapping[str, np.ndarray],
     over: tuple[Sequence[str], Sequence[str]],
 ) -> Loop | None:  # fmt: skip
-    session, graph = stream._session, stream._session._engine.graph()
+    session, graph = stream.session, stream.session._engine.graph()
     weights = sum(constant.nbytes for constant in graph.constants.values())
     if stream._growing is not None or graph.opset_imports.get("", 0) < _OLDEST or weights > _MOST_BYTES:
         return None

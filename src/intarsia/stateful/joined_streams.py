@@ -21,7 +21,7 @@ def joined_run(streams: Sequence[StatefulSession], feeds: Sequence[Any], output_
             f"run_together: expected a feed for each stream, got {len(streams)} streams and {len(feeds)} feeds"
         )
     first = streams[0]
-    if any(s._session is not first._session or s.states != first.states for s in streams):
+    if any(s.session is not first.session or s.states != first.states for s in streams):
         raise InvalidArgument("run_together: expected streams of one session with the same states")
     if len(set(map(id, streams))) != len(streams):
         raise InvalidArgument("run_together: a stream is there twice")

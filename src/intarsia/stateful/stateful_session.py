@@ -35,6 +35,7 @@ class StatefulSession:
         history: how many runs can be taken back where a state does not grow; 0: none.
 
     Attributes:
+        session: what runs the model.
         states: what is fed back (see `State`).
         runs: how many runs there were since `reset`.
 
@@ -56,7 +57,7 @@ class StatefulSession:
                 f"(inputs {[a.name for a in inputs]}, outputs {[a.name for a in outputs]}): "
                 "say which is by states={'output': 'input'}"
             )
-        self._session = session
+        self.session = session
         self._by_input = {s.input: s for s in self.states}
         fed_back = {s.output for s in self.states}
         self._inputs = [a for a in inputs if a.name not in self._by_input]
@@ -117,7 +118,7 @@ class StatefulSession:
         return sum(v.nbytes for v in self._values.values())
 
     def __repr__(self) -> str:
-        return f"<StatefulSession of {self._session!r}: {len(self.states)} states, {self.runs} runs, length {self.length}>"
+        return f"<StatefulSession of {self.session!r}: {len(self.states)} states, {self.runs} runs, length {self.length}>"
 
     # --- runs ---
 
@@ -140,7 +141,7 @@ class StatefulSession:
             results = dict(
                 zip(
                     self._fetched,
-                    self._session.run(self._fetched, {**before, **feed}, run_options, **keywords),
+                    self.session.run(self._fetched, {**before, **feed}, run_options, **keywords),
                     strict=True,
                 )
             )
@@ -188,6 +189,26 @@ class StatefulSession:
             if self._growing is not None:
                 raise InvalidArgument("reset: rows of a growing state cannot begin anew alone, as all rows are equally long")
             self._values = {s.input: self._with_fresh_rows(s, chosen) for s in self.states} if self._values else {}
+            self._history.clear()
+
+    def select_rows(self, rows: Sequence[int]) -> None:
+        """Keep these rows of the batch, in this order; a row may be there several times, as for a beam search.
+
+        Raises:
+            InvalidArgument: a row that is not there, or a state without rows.
+        """
+        chosen = list(rows)
+        with self._lock:
+            made = {}
+            for s in self.states:
+                value = self._values.get(s.input)
+                if value is None:
+                    continue
+                count = value.shape[s.batch] if s.batch is not None else 0
+                if s.batch is None or not all(0 <= row < count for row in chosen):
+                    raise InvalidArgument(f"select_rows: expected rows 0 to {count - 1} of the state {s.input!r}, got {chosen}")
+                made[s.input] = np.ascontiguousarray(value.take(chosen, s.batch))
+            self._values = made
             self._history.clear()
 
     def fork(self) -> StatefulSession:

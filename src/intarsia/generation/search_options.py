@@ -1,0 +1,100 @@
+"""How the next token is chosen: settings, under the names that transformers, onnxruntime-genai and OpenAI's interface use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, Self
+
+from intarsia.errors import InvalidArgument, nearest
+from intarsia.lazy_dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Settings of one generation.
+
+    Attributes:
+        max_new_tokens: how many tokens at most.
+        min_new_tokens: how many tokens before an end is allowed.
+        temperature: divides the scores; 0 takes the likeliest token always.
+        top_k: only so many of the likeliest tokens; 0: all.
+        top_p: only the likeliest tokens whose probabilities sum to this; 1: all.
+        min_p: only tokens at least this times as likely as the likeliest; 0: all.
+        repetition_penalty: divides positive scores (and multiplies negative ones) of tokens that the text has; 1: none.
+        presence_penalty: is taken from the scores of tokens that were generated.
+        frequency_penalty: is taken from them once for each time.
+        seed: of the random choice; None: another in every call.
+        stop: texts that end the generation, and are not given.
+        json_schema: a JSON schema (dict or text) that the text has to follow.
+        grammar: a grammar in Lark's notation that the text has to follow.
+        regex: a regular expression that the text has to follow.
+    """
+
+    max_new_tokens: int = 256
+    min_new_tokens: int = 0
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    json_schema: Any = None
+    grammar: str | None = None
+    regex: str | None = None
+
+    @classmethod
+    def of(cls, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
+        """Those of a model's configuration, with what a caller gives.
+
+        Args:
+            defaults: `generation_config.json`, of which what is not known here is passed over.
+            given: by name; `do_sample=False` is a temperature of 0.
+
+        Raises:
+            InvalidArgument: a name that does not exist, or a value that makes no sense.
+        """
+        names = {f.name for f in fields(cls)}
+        unknown = [name for name in given if name not in names and name != "do_sample"]
+        if unknown:
+            raise InvalidArgument(f"{unknown[0]!r} is no setting of a generation; {nearest(unknown[0], sorted(names))}")
+        made = cls(**{n: v for n, v in defaults.items() if n in names - {"stop", "max_new_tokens"} and v is not None})
+        samples = given.get("do_sample", defaults.get("do_sample", False))
+        if "temperature" not in given:
+            made = replace(made, temperature=float(defaults.get("temperature") or 1.0) if samples else 0.0)
+        values = {n: v for n, v in given.items() if n != "do_sample" and v is not None}
+        if isinstance(values.get("stop"), str):
+            values["stop"] = (values["stop"],)
+        if "stop" in values:
+            values["stop"] = tuple(values["stop"])
+        made = replace(made, **values)
+        if given.get("do_sample") is False:
+            made = replace(made, temperature=0.0)
+        made.check()
+        return made
+
+    def check(self) -> None:
+        """Raises InvalidArgument for values that make no sense."""
+        bounds = {
+            "max_new_tokens": (self.max_new_tokens >= 1, "at least 1"),
+            "min_new_tokens": (0 <= self.min_new_tokens <= self.max_new_tokens, "0 to max_new_tokens"),
+            "temperature": (self.temperature >= 0, "at least 0"),
+            "top_k": (self.top_k >= 0, "at least 0"),
+            "top_p": (0 < self.top_p <= 1, "above 0, at most 1"),
+            "min_p": (0 <= self.min_p <= 1, "0 to 1"),
+            "repetition_penalty": (self.repetition_penalty > 0, "above 0"),
+            "stop": (all(isinstance(s, str) and s for s in self.stop), "texts that are not empty"),
+        }
+        for name, (fits, expected) in bounds.items():
+            if not fits:
+                raise InvalidArgument(f"{name}: expected {expected}, got {getattr(self, name)!r}")
+        if sum(x is not None for x in (self.json_schema, self.grammar, self.regex)) > 1:
+            raise InvalidArgument("expected one of json_schema, grammar and regex, got several")
+
+    @property
+    def constrained(self) -> bool:
+        """Whether the text has to follow a schema, a grammar or an expression."""
+        return self.json_schema is not None or self.grammar is not None or self.regex is not None

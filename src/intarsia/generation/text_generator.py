@@ -1,0 +1,233 @@
+"""`TextGenerator`: a language model of a folder that goes on with texts and answers in conversations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from intarsia.errors import InvalidArgument
+from intarsia.generation.causal_decoder import CausalDecoder
+from intarsia.generation.generated_text import Generation
+from intarsia.generation.model_folder import ModelFolder, read_folder
+from intarsia.generation.sampling import Sampler
+from intarsia.generation.search_options import SearchOptions
+from intarsia.generation.stop_texts import StopTexts
+from intarsia.generation.tokenizer import Tokenizer, rendered_chat, special_tokens
+from intarsia.session.inference_session import InferenceSession
+
+if TYPE_CHECKING:
+    import os
+
+    from intarsia.options.session_options import SessionOptions
+
+
+def load(
+    path: str | os.PathLike[str], *, file: str | None = None, providers: Any = None, provider_options: Any = None,
+    sess_options: SessionOptions | None = None, max_length: int | None = None,
+) -> TextGenerator:  # fmt: skip
+    """A language model from a folder that optimum, onnxruntime-genai or transformers.js wrote.
+
+    Args:
+        path: the folder, or the decoder's file in it.
+        file: which decoder, where the folder has several.
+        providers, provider_options, sess_options: of its session.
+        max_length: how many tokens a text may have, prompt included; None: what the configuration says, if it does.
+
+    Raises:
+        NoSuchFile: no folder, or no decoder in it.
+        InvalidArgument: a configuration or tokenizer cannot be read; the model is no decoder with a cache.
+        NotImplemented: the extra `generate` is not installed.
+    """
+    folder = read_folder(path, file)
+    session = InferenceSession(folder.decoder, sess_options, providers, provider_options)
+    tokenizer = Tokenizer(folder.tokenizer) if folder.tokenizer is not None else None
+    return TextGenerator(session, tokenizer, folder, max_length=max_length)
+
+
+class TextGenerator:
+    """Goes on with texts. One call at a time: each begins with the longest beginning that its cache has of the call before.
+
+    Args:
+        session: of a decoder with a cache.
+        tokenizer: None: prompts are tokens, and so are results.
+        folder: settings of the model; None: none.
+        max_length: as of `load`.
+    """
+
+    def __init__(
+        self, session: InferenceSession, tokenizer: Tokenizer | None = None, folder: ModelFolder | None = None, *,
+        max_length: int | None = None,
+    ) -> None:  # fmt: skip
+        self.session, self.tokenizer, self.folder = session, tokenizer, folder
+        self.max_length = max_length or (folder.context_length if folder is not None else None)
+        self.decoder = CausalDecoder(session, max_length=self.max_length)
+        self.end_tokens = folder.end_tokens if folder is not None else frozenset[int]()
+        self._cached: list[int] = []  # the tokens that the decoder's cache has
+
+    # --- texts ---
+
+    def generate(self, prompt: Any, **options: Any) -> Any:
+        """Go on with a prompt, or with each of several.
+
+        Args:
+            prompt: a text, a list of tokens, or a list of such.
+            options: see `SearchOptions`; those of the model's configuration are the defaults.
+
+        Returns:
+            A `Generation`, or a list of them.
+
+        Raises:
+            InvalidArgument: an option, an empty prompt, or one that leaves no room for a token.
+        """
+        if _is_one(prompt):
+            generation = Generation()
+            for _ in self._pieces(self._prompt(prompt), self._options(options), generation):
+                pass
+            return generation
+        from intarsia.generation.batch_generation import generate_batch
+
+        return generate_batch(self, [self._prompt(p) for p in prompt], self._options(options))
+
+    def stream(self, prompt: Any, *, into: Generation | None = None, **options: Any) -> Iterator[str]:
+        """Pieces of text as they are generated. `into` gets what `generate` returns; otherwise as there."""
+        yield from self._pieces(self._prompt(prompt), self._options(options), into if into is not None else Generation())
+
+    async def astream(self, prompt: Any, *, into: Generation | None = None, **options: Any) -> AsyncIterator[str]:
+        """`stream` for coroutines: the event loop goes on while another thread computes."""
+        import asyncio
+
+        pieces = self.stream(prompt, into=into, **options)
+        while True:
+            piece = await asyncio.to_thread(next, pieces, None)
+            if piece is None:
+                return
+            yield piece
+
+    # --- conversations ---
+
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], *, template: Mapping[str, Any] | None = None, **options: Any
+    ) -> Generation:
+        """The answer to a conversation.
+
+        Args:
+            messages: dicts with "role" ("system", "user", "assistant") and "content".
+            template: more variables of the model's chat template, such as tools or enable_thinking.
+            options: as for `generate`.
+
+        Raises:
+            InvalidArgument: the model has no chat template, or it refuses the messages; as `generate`.
+        """
+        generation = Generation()
+        for _ in self.chat_stream(messages, template=template, into=generation, **options):
+            pass
+        return generation
+
+    def chat_stream(
+        self, messages: Sequence[Mapping[str, Any]], *, template: Mapping[str, Any] | None = None,
+        into: Generation | None = None, **options: Any,
+    ) -> Iterator[str]:  # fmt: skip
+        """`chat`, in pieces of text as they are generated."""
+        text = self.chat_prompt(messages, **(template or {}))
+        tokens = self._tokenizer("a conversation").encode(text, special=False)
+        yield from self._pieces(tokens, self._options(options), into if into is not None else Generation())
+
+    def chat_prompt(self, messages: Sequence[Mapping[str, Any]], **variables: Any) -> str:
+        """The text that the model reads of a conversation."""
+        folder = self.folder
+        words = special_tokens(folder.tokenizer_config) if folder is not None else {}
+        return rendered_chat(folder.chat_template if folder is not None else None, messages, words, **variables)
+
+    # --- inside ---
+
+    def _tokenizer(self, purpose: str) -> Tokenizer:
+        if self.tokenizer is None:
+            where = f"{self.folder.path} has no tokenizer.json" if self.folder is not None else "there is no tokenizer"
+            raise InvalidArgument(f"{purpose} needs a tokenizer, and {where}: give lists of tokens")
+        return self.tokenizer
+
+    def _prompt(self, prompt: Any) -> list[int]:
+        tokens = self._tokenizer("a text").encode(prompt) if isinstance(prompt, str) else [int(t) for t in prompt]
+        if not tokens:
+            raise InvalidArgument("the prompt is empty: expected at least one token")
+        return tokens
+
+    def _options(self, given: Mapping[str, Any]) -> SearchOptions:
+        options = SearchOptions.of(self.folder.search if self.folder is not None else {}, given)
+        if options.stop or options.constrained:
+            self._tokenizer("stop" if options.stop else "a grammar")
+        return options
+
+    def room_for(self, prompt: Sequence[int], options: SearchOptions) -> int:
+        """How many tokens can be generated behind a prompt. Raises InvalidArgument where that is none."""
+        if self.max_length is None:
+            return options.max_new_tokens
+        room = self.max_length - len(prompt)
+        if room < 1:
+            raise InvalidArgument(f"the prompt has {len(prompt)} tokens, at most {self.max_length - 1} fit: shorten it")
+        return min(room, options.max_new_tokens)
+
+    def _scores_of(self, prompt: list[int]) -> tuple[np.ndarray, int]:
+        """Scores behind a prompt, whose beginning the cache may have already; and how many of its tokens it had."""
+        known = _common(self._cached, prompt[:-1])
+        decoder = self.decoder
+        if decoder.padding is not None or (known < len(self._cached) and not decoder.can_rewind):
+            known = 0
+        cached, self._cached = self._cached, []  # should the run fail, nothing is known of the cache
+        if known:
+            decoder.rewind(len(cached) - known)
+            scores = decoder.advance(np.array([prompt[known:]], np.int64))
+        else:
+            scores = decoder.begin([prompt])
+        self._cached = list(prompt)
+        return scores[0], known
+
+    def _pieces(self, prompt: list[int], options: SearchOptions, generation: Generation) -> Iterator[str]:
+        start = time.perf_counter()
+        room = self.room_for(prompt, options)
+        sampler = Sampler(options, prompt, self.end_tokens)
+        text = StopTexts(self.tokenizer, options.stop)
+        constraint = self._constraint(options)
+        scores, generation.reused_tokens = self._scores_of(prompt)
+        generation.prompt_tokens = len(prompt)
+        while True:
+            token = sampler.next_token(scores, constraint.allowed(scores.size) if constraint is not None else None)
+            generation.tokens.append(token)
+            generation.seconds = time.perf_counter() - start
+            generation.first_token_s = generation.first_token_s or generation.seconds
+            piece, generation.finish_reason = text.push(token, token in self.end_tokens)
+            if not generation.finish_reason and len(generation.tokens) >= room:
+                generation.finish_reason = "length"
+            if generation.finish_reason == "length":
+                piece += text.rest()
+            generation.text += piece
+            if piece:
+                yield piece
+            if generation.finish_reason:
+                return
+            if constraint is not None:
+                constraint.took(token)
+            scores = self.decoder.advance(np.array([[token]], np.int64))[0]
+            self._cached.append(token)
+
+    def _constraint(self, options: SearchOptions) -> Any:
+        if not options.constrained:
+            return None
+        from intarsia.generation.constraints import Constraint
+
+        return Constraint(options, self._tokenizer("a grammar"), self.end_tokens)
+
+
+def _is_one(prompt: Any) -> bool:
+    return isinstance(prompt, str) or (len(prompt) > 0 and isinstance(prompt[0], (int, np.integer)))
+
+
+def _common(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many tokens two lists begin with alike."""
+    for i, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return i
+    return min(len(left), len(right))
