@@ -117,6 +117,34 @@ def test_methods_are_those_of_dataclasses_in_the_end() -> None:
     assert point.__init__.__qualname__.endswith("Point.__init__")
 
 
+def test_methods_that_are_made_alone() -> None:
+    """Objects are made, compared and hashed before, and as, all of `dataclasses` is there; whatever the fields are called."""
+
+    @dataclass(frozen=True)
+    class Odd:
+        values: tuple[int, ...]
+        cls: str = "a"
+        other: list[int] = field(default_factory=list, compare=False)
+        name: int = field(default=3, kw_only=True)
+
+    class Plain:
+        pass
+
+    def seen() -> tuple[Any, ...]:
+        made = [Odd((1,)), Odd((1,), "a", [2]), Odd((1,), name=4), Odd(values=(2,), cls="b")]
+        equal = [a == b for a in made for b in made]
+        return [vars(x) for x in made], equal, [hash(x) == hash(made[0]) for x in made], made[0] == Plain()
+
+    for _ in range(5):
+        Odd((1,))
+    assert not Odd.__later__.is_made  # type: ignore[attr-defined]
+    before = seen()
+    repr(Odd((1,)))
+    assert Odd.__later__.is_made  # type: ignore[attr-defined]
+    assert seen() == before and before[2] == [True, True, False, False] and before[3] is False
+    assert before[0][0] == {"values": (1,), "cls": "a", "other": [], "name": 3}
+
+
 @dataclass(frozen=True)
 class Kept:
     x: int

@@ -2,15 +2,17 @@
 
 `dataclasses` writes the text of `__init__`, `__repr__`, `__eq__` and more for every class and compiles it, which takes half a
 millisecond. A session that begins from the cache imports some seventy such classes and makes objects of few, since what it
-reads from the cache is unpickled, which calls none of these methods.
+reads from the cache is unpickled, which calls none of these methods. A first session makes objects of thirty: what writes their
+attributes is compiled by itself; comparing and hashing, which these do next, need no text.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import operator
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from intarsia.machine import fork_safety
 
@@ -28,6 +30,7 @@ else:
 _lock = fork_safety.recursive_lock()
 _FEW = 4  # objects that are made of a class before its own `__init__` is
 _READABLE = sys.version_info < (3, 14)  # whether a class's annotations are a dict in its body
+_AS_TUPLES = sys.version_info < (3, 13)  # whether `dataclasses` compares all fields at once
 _OWN = ("__dict__", "__weakref__")  # attributes that every class gets anew
 _STAY = (
     "__setattr__",
@@ -48,6 +51,16 @@ def field_names(cls: type) -> list[str]:
     return found or [f.name for f in dataclasses.fields(cls)]
 
 
+class _Field(NamedTuple):
+    """A field of a simple dataclass; `by_name`: it is given by name only."""
+
+    name: str
+    default: Any
+    factory: Any
+    by_name: bool
+    compared: bool
+
+
 class _Later:
     """A class that has stand-ins for the methods of a dataclass. The first that is called has them made, for a class of the
     same body and bases, and puts them in their places. The stand-in of `__init__` makes a few objects itself before."""
@@ -57,7 +70,7 @@ class _Later:
         self.body = dict(vars(cls))
         self.is_made = False
         self.objects = 0
-        self._fields: list[tuple[str, Any, Any, bool]] | None = None
+        self._fields: list[_Field] | None = None
 
     def begun(self) -> type:
         """The class with stand-ins."""
@@ -91,7 +104,8 @@ class _Later:
 
     def _stand_in(self, name: str) -> Callable[..., Any]:
         def stand_in(self: Any, *args: Any, **kwargs: Any) -> Any:
-            later.make()
+            if not later.make_one(name):
+                later.make()
             return vars(later.cls)[name](self, *args, **kwargs)
 
         later = self
@@ -104,7 +118,8 @@ class _Later:
             later.objects += 1
             values = later.values(args, kwargs) if later.objects <= _FEW else None
             if values is None:
-                later.make()
+                if not later.make_one("__init__"):
+                    later.make()
                 vars(later.cls)["__init__"](self, *args, **kwargs)
                 return
             vars(self).update(values)
@@ -121,7 +136,7 @@ class _Later:
             self._fields = self.fields()
         given, found = list(reversed(args)), dict[str, Any]()
         taken = 0
-        for name, default, factory, by_name in self._fields:
+        for name, default, factory, by_name, _ in self._fields:
             if given and not by_name:
                 found[name] = given.pop()
             elif name in kwargs:
@@ -135,9 +150,23 @@ class _Later:
                 return None
         return found if found and not given and taken == len(kwargs) else None
 
-    def fields(self) -> list[tuple[str, Any, Any, bool]]:
-        """Name, default, what makes a default, and whether it is given by name only; none where that is not as simple."""
-        found: dict[str, tuple[str, Any, Any, bool]] = {}
+    def make_one(self, name: str) -> bool:
+        """Put one method into the class, which does what that of `dataclasses` does; False where only all can be made."""
+        with _lock:
+            if self.is_made:
+                return True
+            if self._fields is None:
+                self._fields = self.fields()
+            if not self._fields or name not in _ALONE or (name != "__init__" and not _AS_TUPLES):
+                return False
+            made = _ALONE[name](self.cls, self._fields)
+            made.__name__, made.__module__, made.__qualname__ = name, self.cls.__module__, f"{self.cls.__qualname__}.{name}"
+            setattr(self.cls, name, made)
+            return True
+
+    def fields(self) -> list[_Field]:
+        """The fields in order; none where they are not as simple as that."""
+        found: dict[str, _Field] = {}
         for base in reversed(self.cls.__mro__):
             later = vars(base).get("__later__")
             if later is None:
@@ -153,9 +182,9 @@ class _Later:
                     continue
                 value = later.body.get(name, dataclasses.MISSING)
                 if not isinstance(value, dataclasses.Field):
-                    found[name] = (name, value, dataclasses.MISSING, False)
-                elif value.init:
-                    found[name] = (name, value.default, value.default_factory, value.kw_only is True)
+                    found[name] = _Field(name, value, dataclasses.MISSING, False, True)
+                elif value.init and value.hash is None:
+                    found[name] = _Field(name, value.default, value.default_factory, value.kw_only is True, value.compare)
                 else:
                     return []
         return list(found.values())
@@ -195,6 +224,61 @@ class _Later:
                 if name not in _STAY and (name not in body or value is not body[name]):
                     setattr(cls, name, value)
             self.is_made = True
+
+
+def _init(cls: type, fields: list[_Field]) -> Callable[..., None]:
+    """What writes the attributes of an object."""
+    known: dict[str, Any] = {"_missing": dataclasses.MISSING}
+    parameters, lines = [], ["_values = self.__dict__"]
+    for given_by_name in (False, True):
+        some = [field for field in fields if field.by_name is given_by_name]
+        parameters += ["*"] * (given_by_name and bool(some))
+        for field in some:
+            name, written = field.name, field.name
+            if field.default is not dataclasses.MISSING:
+                known[f"_default_{name}"] = field.default
+                written = f"{name}=_default_{name}"
+            elif field.factory is not dataclasses.MISSING:
+                known[f"_factory_{name}"] = field.factory
+                written = f"{name}=_missing"
+            parameters.append(written)
+    for field in fields:
+        made = f"_factory_{field.name}() if {field.name} is _missing else " if f"_factory_{field.name}" in known else ""
+        lines.append(f"_values[{field.name!r}] = {made}{field.name}")
+    lines += ["self.__post_init__()"] * hasattr(cls, "__post_init__")
+    text = f"def __init__(self, {', '.join(parameters)}):\n " + "\n ".join(lines)
+    exec(text, known)  # noqa: S102 # the names of a class's fields
+    written_init: Callable[..., None] = known["__init__"]
+    return written_init
+
+
+def _compared(fields: list[_Field]) -> Callable[[Any], tuple[Any, ...]]:
+    """What of an object is compared, and hashed."""
+    names = [field.name for field in fields if field.compared]
+    if len(names) > 1:
+        return operator.attrgetter(*names)
+    return lambda value: tuple(getattr(value, name) for name in names)
+
+
+def _eq(cls: type, fields: list[_Field]) -> Callable[[Any, object], Any]:
+    values = _compared(fields)
+
+    def __eq__(self: Any, other: object) -> Any:  # noqa: N807
+        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+
+    return __eq__
+
+
+def _hash(cls: type, fields: list[_Field]) -> Callable[[Any], int]:
+    values = _compared(fields)
+
+    def __hash__(self: Any) -> int:  # noqa: N807
+        return hash(values(self))
+
+    return __hash__
+
+
+_ALONE: dict[str, Callable[[type, list[_Field]], Callable[..., Any]]] = {"__init__": _init, "__eq__": _eq, "__hash__": _hash}
 
 
 class _Requested:

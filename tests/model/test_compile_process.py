@@ -399,3 +399,33 @@ def test_what_is_said_of_the_first_tier_alone(tmp_path: Path) -> None:
     assert said in str(session.profile({"x": X + 1}, 1, roofline=False))
     events = json.loads(Path(session.end_profiling()).read_text())
     assert [event["args"] for event in events if event["name"] == "model_run"] == [{"tier": "first"}]
+
+
+FIRST_START = """
+import sys, numpy
+import intarsia
+imported = set(sys.modules)
+session = intarsia.InferenceSession({path!r}, providers=["CPUExecutionProvider"])
+session.run(None, {{"x": numpy.ones((1, 3, 8, 8), numpy.float32)}})
+print(*sorted(set(sys.modules) - imported))
+sys.stdout.flush()
+import os
+os._exit(0)
+"""
+
+
+def test_a_first_session_imports_nothing_that_compiles(tmp_path: Path) -> None:
+    """Each module takes some tenths of a millisecond of every first start."""
+    path = tmp_path / "net.onnx"
+    weights = ", ".join(["0.5"] * 54)
+    path.write_bytes(model(
+        "g (float[1, 3, h, w] x) => (float[1, 2] y) <float[2, 3, 3, 3] k = {" + weights + "}, float[2, 2] m = {1, 2, 3, 4}> {"
+        "c = Conv<pads = [1, 1, 1, 1]>(x, k)  r = Relu(c)  p = GlobalAveragePool(r)  f = Flatten(p)  y = MatMul(f, m) }"
+    ))  # fmt: skip
+    run = subprocess.run([sys.executable, "-c", FIRST_START.format(path=str(path))], capture_output=True, text=True, check=True)
+    found = set(run.stdout.split())
+    writes = {name for name in found if re.match(r"intarsia\.(codegen\.builder|codegen\.loops|providers\.cpu\.lowering)", name)}
+    writes |= {name for name in found if re.match(r"intarsia\.providers\.cpu\.kernels\..*(_kernel|microkernel|pack_b)$", name)}
+    assert "intarsia.providers.cpu.first_tier.program" in found and not writes
+    others = {"onnx", "llvmlite", "ml_dtypes", "logging", "hashlib", "json", "tempfile", "concurrent.futures"}
+    assert not others & found

@@ -398,6 +398,38 @@ def test_a_large_model_is_written_by_a_thread(model_file: Path, monkeypatch: pyt
     check(session)
 
 
+def test_a_file_is_not_hashed_for_a_cache_without_its_like(
+    make_model: Callable[..., onnx.ModelProto], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first start does not wait for that; a copy in the place of a cached model begins from the cache nevertheless."""
+    from intarsia.model import warm_start
+
+    hashed: list[str] = []
+    original = warm_start.file_key
+    monkeypatch.setattr(warm_start, "file_key", lambda path: hashed.append(Path(path).name) or original(path))
+    monkeypatch.setattr(warm_start, "_is_settled", lambda state: True)
+    monkeypatch.setattr(warm_start, "_MIB", 16)
+    place, copy = tmp_path / "model.onnx", tmp_path / "copy.onnx"
+    place.write_bytes(make_model(MLP).SerializeToString())
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.first_tier_only", "1")
+    ort.InferenceSession(place, options)
+    assert not hashed
+    assert not is_warm(ort.InferenceSession(place))
+    join_writers()
+    assert len(hashed) == 1, "it is hashed when it is kept"
+    copy.write_bytes(place.read_bytes())
+    copy.replace(place)
+    session = ort.InferenceSession(place)
+    assert is_warm(session) and len(hashed) == 2
+    check(session)
+    copy.write_bytes(make_model(MLP.replace("{-1, 1}", "{-9, 9}")).SerializeToString())
+    copy.replace(place)
+    session = ort.InferenceSession(place)
+    assert not is_warm(session)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], np.maximum(X @ W + np.float32([-9, 9]), 0))
+
+
 def test_a_file_replaced_while_the_session_was_made_is_not_mistaken(
     make_model: Callable[..., onnx.ModelProto], model_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import field
 from typing import Any
@@ -274,12 +274,18 @@ class Node:
         return False
 
     @property
-    def subgraphs(self) -> Iterator[Graph]:
+    def subgraphs(self) -> Sequence[Graph]:
+        """Graphs among the attributes. Passes ask all nodes again and again, and most have none."""
+        found: list[Graph] | None = None
         for value in self.attributes.values():
+            kind = type(value)
+            if kind is int or kind is str or kind is float or kind is bytes:
+                continue
             if isinstance(value, Graph):
-                yield value
+                found = [*(found or ()), value]
             elif isinstance(value, list) and value and isinstance(value[0], Graph):
-                yield from value
+                found = [*(found or ()), *value]
+        return found if found is not None else ()
 
     def copy(self, **changes: Any) -> Node:
         """A copy whose lists and attribute dict can be changed without touching this node."""

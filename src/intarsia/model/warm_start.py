@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from intarsia import progress
@@ -219,7 +220,8 @@ class WarmStart:
             logger.debug("not cached for a warm start: %d KiB are more than the limit or the disk allows", nbytes >> 10)
             return
         known = weakref.ref(model.programs[0])
-        if nbytes <= _LARGE_NBYTES and self._model is not None and not signature.metadata.external_files:
+        soon_read = self._model is not None or 0 < (self._identity or (0, 0, 0))[2] <= _LARGE_NBYTES
+        if nbytes <= _LARGE_NBYTES and soon_read and not signature.metadata.external_files:
             self._write(saved, signature, known)
         else:
             threading.Thread(target=self._write, args=(saved, signature, known), name="intarsia-cache").start()
@@ -245,7 +247,15 @@ class WarmStart:
         layout = weight_store.keep(self._cache, saved.parts, saved.scattered_nbytes)
         if layout is not None:
             self._cache.store(f"start-{key}", (signature, saved.head, layout))
+            self._note_place()
             self._cache.store(f"seen-{content_key(model)}", self._parts)
+
+    def _note_place(self) -> None:
+        """Have files that later lie there, and are as large, hashed to be found by their bytes."""
+        if isinstance(self._source, (str, os.PathLike)):
+            with suppress(OSError):
+                path = os.path.realpath(os.fspath(self._source))
+                self._cache.put(_kept_there(path, os.stat(path).st_size), b"")
 
     def _settled(self, location: str) -> bool:
         """Whether a weight file did not change from some time before the session began."""
@@ -341,12 +351,21 @@ def _model_key(source: Any, cache: DiskCache, limit: int, *, read_up_to: int | N
             return known.decode()
         if read_up_to is not None and status.st_size > read_up_to:
             return None
+        unasked = settled and read_up_to == _LARGE_NBYTES and status.st_size > _MIB
+        if unasked and not cache.has(_kept_there(path, status.st_size)):
+            return None
         key = f"{file_key(path)} {path}"
     except (OSError, ValueError):
         return None  # loading says what is wrong
     if settled:
         cache.put(remembered, key.encode())
     return key
+
+
+def _kept_there(path: str, nbytes: int) -> str:
+    """The cache's key for saying that a model of so many bytes was kept that lay there. Else a file need not be read to learn
+    that it is not kept: no first start waits for a hash where nothing is cached."""
+    return f"there-{content_key(path, str(nbytes))}"
 
 
 def _remembered(path: str, state: tuple[int, ...]) -> str:
