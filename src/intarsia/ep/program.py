@@ -217,7 +217,8 @@ class Program:
     def feed_call(self, inputs: Sequence[Any]) -> FeedCall | None:
         """A function that takes a dict of inputs and gives what `run` would, in less time, for inputs of types and shapes
         with which there was a run, as these; it gives None for all others, or where it is at work in another thread. None
-        where the program has no such function."""
+        where the program has no such function. Inputs and results are in host memory, also where `run` has them on a
+        device."""
         return None
 
     def open_call(self) -> FeedCall | None:

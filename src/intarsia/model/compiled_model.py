@@ -92,6 +92,7 @@ class CompiledModel:
         direct = profile is None and self._is_direct()
         self.run = self.programs[0].run if direct else self._run_all
         self._direct = self.programs[0] if direct else None
+        self._copied = self.programs[0] if profile is None and not direct and self._is_copied() else None
         if self._direct is not None:
             self.awaits = self._direct.awaits
 
@@ -121,6 +122,11 @@ class CompiledModel:
         program = self.programs[0]
         return (program.inputs, program.outputs) == (self.inputs, self.outputs)
 
+    def _is_copied(self) -> bool:
+        """Whether one program is the whole model, with copies of its inputs and results around it."""
+        programs = [step for step in self._steps if not step.copies]
+        return len(programs) == 1 and (self.programs[0].inputs, self.programs[0].outputs) == (self.inputs, self.outputs)
+
     def _slot(self, name: str, space: str) -> int:
         return self._slots.setdefault((name, space), len(self._slots))
 
@@ -147,9 +153,11 @@ class CompiledModel:
         return self._direct.bound(inputs, targets) if self._direct is not None else None
 
     def expect_feed(self, inputs: Sequence[Any]) -> None:
-        """As `Runnable.expect_feed`, where one program in host memory is the whole model."""
+        """As `Runnable.expect_feed`, where one program is the whole model."""
         if self._direct is not None and self.run == self._direct.run:
             self.fast_calls = fast_calls(self._direct.feed_call(inputs) or self._direct.open_call())
+        elif self._copied is not None and self.run == self._run_all:
+            self.fast_calls = fast_calls(self._copied.feed_call(inputs))
 
     def expect_sizes(self) -> None:
         """As `Runnable.expect_sizes`."""

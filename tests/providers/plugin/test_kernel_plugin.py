@@ -149,7 +149,7 @@ class TestIf:
         choice = node("If", "c", "y", then_branch=branch[0], else_branch=branch[1])
         with kernels.registered():
             found = session(model([choice], [value("x"), value("c", BOOL, ())], [value("y")]))
-            (row,) = found.explain().nodes
+            row = found.explain().nodes[0]
             assert row.provider == CPU
             assert "has a kernel for it, but not for 'e' of its bodies" in row.refusals[KERNELS].reason
             assert "no kernel for Relu" in row.refusals[KERNELS].reason

@@ -18,6 +18,7 @@ from intarsia.errors import EPFail
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.lazy_dataclass import dataclass
+from intarsia.providers.plugin.array_feed import array_feed
 from intarsia.providers.plugin.interface.graph_view import GraphView, read_names
 from intarsia.providers.plugin.interface.model_editor import taken_nodes
 from intarsia.providers.plugin.interface.status import raise_for
@@ -223,24 +224,7 @@ class CompiledPart(Program):
 
     def feed_call(self, inputs: Sequence[Any]) -> FeedCall | None:
         """In host memory: for arrays of these types and shapes, without what `run` does for others."""
-        if self._memory is not None or not all(isinstance(value, np.ndarray) for value in inputs):
-            return None
-        wanted = tuple((name, value.shape, value.dtype) for name, value in zip(self.inputs, inputs, strict=True))
-        run = self.run
-
-        def call(feed: dict[str, Any]) -> list[Any] | None:
-            if len(feed) != len(wanted):
-                return None
-            values = []
-            for name, shape, dtype in wanted:
-                value: Any = feed.get(name)
-                fits = type(value) is np.ndarray and value.shape == shape and value.dtype == dtype
-                if not fits or not value.flags.c_contiguous:
-                    return None
-                values.append(value)
-            return run(values)
-
-        return call
+        return array_feed(self.inputs, inputs, self.run) if self._memory is None else None
 
     def _compute(self, context: KernelContext) -> None:
         start = time.perf_counter_ns() if self._on_step is not None else 0

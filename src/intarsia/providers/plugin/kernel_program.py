@@ -6,16 +6,18 @@ import ctypes
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from intarsia.ep.device import DeviceTensor
-from intarsia.ep.program import NodeReport, PlanMemory, Program, ProgramMemory, RunContext
+from intarsia.ep.program import FeedCall, NodeReport, PlanMemory, Program, ProgramMemory, RunContext
 from intarsia.ep.provider import StepObserver
 from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value
+from intarsia.providers.plugin.array_feed import array_feed
 from intarsia.providers.plugin.interface.graph_view import CHANNELS_LAST, GraphView, NodeView
 from intarsia.providers.plugin.interface.members import Members
 from intarsia.providers.plugin.interface.status import raise_for
@@ -151,11 +153,24 @@ class KernelProgram(Program):
 
     def _run(self, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
         with self._ep.run(run):
-            if self._repeats and (prepared := self._prepared(inputs)) is not None:
-                results = self._run_again(prepared, inputs, run)
-                if results is not None:
-                    return results
-            return self._run_anew(inputs, run)
+            return self._computed(inputs, run)
+
+    def _computed(self, inputs: Sequence[Any], run: RunContext | None) -> list[Any]:
+        if self._repeats and (prepared := self._prepared(inputs)) is not None:
+            results = self._run_again(prepared, inputs, run)
+            if results is not None:
+                return results
+        return self._run_anew(inputs, run)
+
+    def feed_call(self, inputs: Sequence[Any]) -> FeedCall | None:
+        """For arrays of these types and shapes, with the copies to the device and back as part of the run."""
+        return array_feed(self.inputs, inputs, self._run_arrays) if self._repeats else None
+
+    def _run_arrays(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        with self._lock or nullcontext(), self._ep.run(None):
+            results = self._computed(arrays, None)
+            memory = self._memory
+            return results if memory is None else [memory.to_host(result.handle) for result in results]
 
     def _prepared(self, inputs: Sequence[Any]) -> PreparedRun | None:
         """One for such inputs, taken from those that no run uses."""

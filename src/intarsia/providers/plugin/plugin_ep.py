@@ -66,6 +66,7 @@ class PluginEp:
         self.stream = self._make_stream()
         self.registry = self._registry()
         self.prefers_channels_last = self._prefers_channels_last()
+        self._plain_run = RunOptions({})
         self._has_run_hooks = any(map(self.members.has, ("OnRunStart", "OnRunEnd"))) or self.stream is not None
 
     def _answer(self, name: str, *, default: bool) -> bool:
@@ -117,7 +118,8 @@ class PluginEp:
 
     @contextmanager
     def _told(self, run: RunContext | None) -> Iterator[None]:
-        options = RunOptions(run.config if run is not None else {}, _tag(run))
+        plain = run is None or not (run.config or _tag(run))
+        options = self._plain_run if plain else RunOptions(run.config if run is not None else {}, _tag(run))
         self.members.call_if_there("OnRunStart", options.handle)
         try:
             yield
