@@ -228,7 +228,7 @@ def structured_states() -> Family:
 
 
 def retention() -> Family:
-    """Retention in its parallel form: decays by distance in the place of a softmax, groups normalised, gates."""
+    """Retention in its parallel form: decays by distance instead of a softmax, groups normalised, gates."""
 
     def forward(m: Any, ids: Tensor) -> Tensor:
         x = m.embed(ids)

@@ -26,7 +26,7 @@ def cases(wanted: Callable[[Case], bool] | None = None, *, numbers: bool = True)
     them, and do not depend on what else is wanted.
 
     Args:
-        numbers: whether the cases are to run; those that are only to be named have zeros in the place of numbers.
+        numbers: whether the cases are to run; those that are only to be named have zeros instead of numbers.
     """
     if wanted is None:
         draw(_EVERY if numbers else None)

@@ -95,7 +95,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _missing(name: str) -> str:
-    if name.startswith("__"):  # asked for by the import system and by inspection
+    if name.startswith("__"):  # requested by the import system and by inspection
         return f"module 'intarsia' has no attribute {name!r}"
     from intarsia.compat.not_provided import reason_for
 

@@ -85,7 +85,7 @@ class InvalidArgument(IntarsiaError, ValueError):
 
 
 class UnknownOperator(NotImplemented, InvalidGraph):
-    """The model asks for an operator, or a version of an operator set, that nobody has defined."""
+    """The model requires an operator, or a version of an operator set, that nobody has defined."""
 
 
 class NodeFailed(InvalidGraph, InvalidArgument):

@@ -87,7 +87,7 @@ class TestRequests:
             convert(model, ConversionRequest("nnapi", model.parent / "file" / "net.c"))
 
     def test_what_is_there_is_looked_at_before_anything_is_written(self, model: Path) -> None:
-        """openvino's own error for a folder in the place of its second file is a RuntimeError, after the first is written."""
+        """openvino's own error for a folder instead of its second file is a RuntimeError, after the first is written."""
         pytest.importorskip("openvino", reason="needs openvino (extra: openvino)")
         (model.parent / "a.bin").mkdir()
         with pytest.raises(NotWritten, match=r"'.*a\.bin' cannot be written: a folder of this name is there"):

@@ -239,7 +239,7 @@ def test_a_wrong_definition_is_an_error_at_load(
         (lambda: intarsia.host_op("my::A", shape=lambda x, *, q: ())(lambda x: x), "takes 'q', which is no attribute"),
         (
             lambda: intarsia.host_op("my::A", shape="x", infer=lambda x: x)(lambda x: x),
-            "infer= stands in the place of shape= and outputs=; expected either",
+            "infer= stands instead of shape= and outputs=; expected either",
         ),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which sessions have which operators: libraries, modules, files, classes, and operators in the place of others."""
+"""Which sessions have which operators: libraries, modules, files, classes, and operators instead of others."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_a_class_with_a_subgraph_is_refused(session_of: Callable[..., Any]) -> N
         session_of(text, new_ops=[Blend]).run(None, {"x": X})
 
 
-# --- in the place of others -------------------------------------------------------------------------------------------
+# --- instead of others -------------------------------------------------------------------------------------------
 
 
 def test_an_overridden_operator_is_left_alone_by_rules(session_of: Callable[..., Any]) -> None:

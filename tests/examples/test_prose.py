@@ -1,19 +1,32 @@
-"""The prose of the documents is 100 columns wide; decisions (docs/design/decisions) have short paragraphs and an index."""
+"""The prose of the documents is 100 columns wide; decisions (docs/design/decisions) have short paragraphs and an index. Names
+and prose use the words of the glossary: of those that are not used, the ones that are easily told are looked for."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+import intarsia
+
+PACKAGE = Path(intarsia.__file__).parent
 ROOT = Path(__file__).parents[2]
 DECISIONS = ROOT / "docs" / "design" / "decisions"
 GLOSSARY = ROOT / "docs" / "design" / "glossary.md"
 FILES = sorted(DECISIONS.glob("[0-9]*.md"))
 SECTIONS = ["Context", "Decision", "Consequences", "Measured"]
+NAMES = {"apart", "asked", "asks", "kept"}
+"""Words of no name of the package's own: each has several of the field's behind it (separate, decomposed; requested, required;
+cached, memoized, retained)."""
+PHRASES = re.compile(r"\b(in the place of|taken apart|process(es)? apart|asked for|asks (for|of))\b", re.IGNORECASE)
+LISTED = {  # lines with such a phrase that stay: texts of kernels, whose symbols are hashes of them
+    "runtime/spmd_feed.py": 3,
+}
 
 
 @pytest.fixture(scope="module")
@@ -117,3 +130,49 @@ def test_files_that_decisions_and_the_glossary_name_exist(place: str) -> None:
     chosen = {path for path in named if (path.partition("/")[0] in top) == (place == ".")}
     assert chosen
     assert not sorted(path for path in chosen if not (ROOT / place / path).exists())
+
+
+def words(name: str) -> set[str]:
+    return {part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+
+
+def names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Names that a module defines: functions, classes, parameters, variables, attributes, and fields of classes."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+
+
+def test_names_are_of_the_glossary() -> None:
+    found = [
+        f"{file.relative_to(PACKAGE)}:{line} {name}"
+        for file in sorted(PACKAGE.rglob("*.py"))
+        for line, name in [(1, file.stem), *names(ast.parse(file.read_text(encoding="utf-8")))]
+        if words(name) & NAMES
+    ]
+    assert not found, "docs/design/glossary.md has the field's words for these:\n" + "\n".join(found)
+
+
+def test_prose_has_the_words_of_the_glossary(script: ModuleType) -> None:
+    documents = [d for d in script.documents() if d != GLOSSARY]
+    found: dict[str, list[str]] = {}
+    for file, place in [*((f, PACKAGE) for f in sorted(PACKAGE.rglob("*.py"))), *((d, ROOT) for d in documents)]:
+        name = file.relative_to(place).as_posix()
+        for line, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            if PHRASES.search(text):
+                found.setdefault(name, []).append(f"{name}:{line} {text.strip()}")
+    more = [line for name, lines in found.items() if len(lines) > LISTED.get(name, 0) for line in lines]
+    assert not more, "docs/design/glossary.md says what to write instead:\n" + "\n".join(more)
+
+
+def test_what_is_looked_for_is_found() -> None:
+    tree = ast.parse("class KeptLines:\n  def f(self, names_apart):\n    self._asked = KEPT = 1\nprint(kept)")
+    assert {name for _, name in names(tree) if words(name) & NAMES} == {"KeptLines", "names_apart", "KEPT", "_asked"}
+    assert words("unkept_NNAPIModel") == {"unkept", "nnapi", "model"}
+    assert PHRASES.search("It is asked for twice") and not PHRASES.search("tasks for it; a provider is asked whether")

@@ -89,7 +89,7 @@ def _take_apart(found: list[Field], outer: int, kind: Any) -> None:
 
 
 def written(fields: list[Field], changed: dict[int, bytes]) -> bytes:
-    """The model with other bytes in the place of some fields."""
+    """The model with other bytes instead of some fields."""
     touched = {0}
     for i in changed:
         while i not in touched:

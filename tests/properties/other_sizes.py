@@ -146,7 +146,7 @@ def session_on(provider: str, model: bytes) -> ort.InferenceSession:
 
 
 def tried(sessions: list[Any], given: dict[str, Any], ranks: bool, timeout: float | None = None) -> Iterator[str]:
-    """What differs between sessions of one model, for the operands that are given and for others in the place of each."""
+    """What differs between sessions of one model, for the operands that are given and for others instead of each."""
     arrays = {n: guarded(x) if isinstance(x, np.ndarray) and not x.dtype.hasobject else x for n, x in given.items()}
     yield from _compared(sessions, arrays, timeout, "as the example is")
     for label, value in given.items():

@@ -197,7 +197,7 @@ def test_verbose_logging_shows_how_nodes_are_partitioned(caplog: pytest.LogCaptu
 
 
 def test_io_binding() -> None:
-    """With the CPU in the place of CUDA where there is none: binding there has its own error."""
+    """With the CPU instead of CUDA where there is none: binding there has its own error."""
     here = "CUDAExecutionProvider" in ort.get_available_providers()
     session = ort.InferenceSession("model.onnx", providers=["CUDAExecutionProvider" if here else CPU])
     io_binding = session.io_binding()

@@ -268,7 +268,7 @@ def bench_model(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     config: Config = None,
 ) -> None:
-    """Time a model, beside other runtimes where asked, in turn in one process.
+    """Time a model, beside other runtimes on request, in turn in one process.
 
     Examples:
 
@@ -382,7 +382,7 @@ def profile_model(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     config: Config = None,
 ) -> None:
-    """Say where the time of a run goes: by kernel, operator, layer and provider, copies apart. A saved profile (.json) may
+    """Say where the time of a run goes: by kernel, operator, layer and provider, copies separately. A saved profile (.json) may
     stand in the model's place.
 
     Examples:
@@ -514,12 +514,12 @@ def quantize_model(
         ),
         quantize.Blocks(bits, block, False, algorithm), exclude or [],
     )  # fmt: skip
-    kept = quantize.quantize_model(
+    within_bound = quantize.quantize_model(
         model, output, kind, quantize.Data(data or [], held_out or [], samples, options), how,
         quantize.Bound(metric, max_drop, seconds),
         quantize.Shown(as_json, report, _names(provider) or ["CPUExecutionProvider"]),
     )  # fmt: skip
-    if not kept:
+    if not within_bound:
         raise typer.Exit(FAILED)
 
 

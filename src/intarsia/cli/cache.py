@@ -94,7 +94,7 @@ def warm_cache(
         count = compile_common(lambda name: note(f"compiling {name}"))
         screen.print(f"{count} kernels compiled", highlight=False)
     if not store.writable:
-        raise Fail(f"nothing was kept: the cache {store.place!r} cannot be written")
+        raise Fail(f"nothing was cached: the cache {store.place!r} cannot be written")
 
 
 @app.command("clear")

@@ -56,7 +56,7 @@ def optimized_text(model: Path) -> str:
 def program_text(
     model: Path, stage: str, providers: Sequence[str], feed_options: FeedOptions, config: Sequence[str] = ()
 ) -> str:
-    """What each part's program says about a stage; a plan is made by running once on inputs of the sizes asked for."""
+    """What each part's program says about a stage; a plan is made by running once on inputs of the sizes requested."""
     session = open_session(model, providers, from_cache=False, config=config)
     if stage == "plan":
         with working(f"running {model.name}"):

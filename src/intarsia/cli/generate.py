@@ -106,10 +106,10 @@ def _opening(system: str) -> list[dict[str, str]]:
 
 def _lines() -> Iterator[str]:
     """What the user says, until /exit or the end of the input."""
-    asks = sys.stdin.isatty()
+    interactive = sys.stdin.isatty()
     while True:
         try:
-            line = input("> " if asks else "").strip()
+            line = input("> " if interactive else "").strip()
         except EOFError:
             return
         if line in ("/exit", "/quit"):

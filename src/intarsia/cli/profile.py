@@ -42,7 +42,7 @@ class Shown:
 def profile_model(
     model: Path, specs: Sequence[str], providers: Sequence[str], feed_options: FeedOptions, threads: int, show: Shown
 ) -> None:
-    """Run the model, print the tables, and write a trace, a page and the profile where they were asked for. A saved profile in
+    """Run the model, print the tables, and write a trace, a page and the profile where they were requested. A saved profile in
     the model's place is read instead.
 
     Raises:

@@ -191,8 +191,8 @@ def _split(model: Path, data: Data, searches: bool) -> tuple[Samples, Samples, S
     first = read_samples(data.sources, signature, data.options, data.limit)
     second = read_samples(data.held_out, signature, data.options, data.limit)
     if not len(second) and len(first) > 1:
-        kept = max(1, len(first) - max(1, len(first) // 3))
-        first, second = first[:kept], first[kept:]
+        count = max(1, len(first) - max(1, len(first) // 3))
+        first, second = first[:count], first[count:]
     elif not len(second):
         note("there is one sample: what is lost is measured on the one that ranges are found on")
         second = first

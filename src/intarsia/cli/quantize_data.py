@@ -26,7 +26,7 @@ FORMS = (
 
 
 class Samples(Sequence[Feed]):
-    """Feeds that are read when they are asked for, so that a folder of pictures takes the memory of one."""
+    """Feeds that are read when they are requested, so that a folder of pictures takes the memory of one."""
 
     def __init__(self, makers: Sequence[Callable[[], Feed]]) -> None:
         self._makers = list(makers)

@@ -356,7 +356,7 @@ class ExecutionProvider:
 
     def context_node(self, program: Program) -> Node | None:
         """The EPContext node of a program, where `own_contexts`: made while the session's "ep.context_enable" is "1", and as
-        "ep.context_embed_mode" and "ep.context_file_path" say. None: it cannot be kept."""
+        "ep.context_embed_mode" and "ep.context_file_path" say. None: it cannot be stored."""
         return None
 
     def compatibility_info(self) -> str:

@@ -81,8 +81,8 @@ def probabilities(scores: np.ndarray, options: SearchOptions) -> tuple[np.ndarra
         tokens = tokens[np.argsort(-scaled[tokens], kind="stable")]
     else:
         tokens = np.argsort(-scaled, kind="stable")
-    kept = scaled[tokens]
-    chances = np.exp(kept - kept[0])
+    likely = scaled[tokens]
+    chances = np.exp(likely - likely[0])
     chances /= chances.sum()
     if options.top_p < 1:
         before = np.cumsum(chances) - chances

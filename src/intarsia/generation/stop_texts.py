@@ -32,8 +32,8 @@ class StopTexts:
         place = min((at for at in map(self._waiting.find, self._stops) if at >= 0), default=-1)
         if place >= 0:
             return self._waiting[:place], "stop"
-        kept = max((_overlap(self._waiting, stop) for stop in self._stops), default=0)
-        given = self._waiting[: len(self._waiting) - kept]
+        held = max((_overlap(self._waiting, stop) for stop in self._stops), default=0)
+        given = self._waiting[: len(self._waiting) - held]
         self._waiting = self._waiting[len(given) :]
         return given, ""
 

@@ -60,7 +60,7 @@ class ModelPackage:
         Args:
             allow_external_paths: also in a portable package, paths may be absolute or have `..`.
             follow_symlinks: False: links are errors. Links that leave a portable package always are.
-            strict_unknown_fields: False: fields that are not known are kept instead of refused.
+            strict_unknown_fields: False: fields that are not known stay instead of being refused.
 
         Raises:
             NoSuchFile: the folder, its manifest, or what the manifest names does not exist.

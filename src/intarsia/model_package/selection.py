@@ -80,7 +80,7 @@ class ModelPackageContext:
 
     Raises:
         NoSuchFile: the folder, its manifest, or what the manifest names does not exist.
-        InvalidArgument: a file does not have the form that it should, a path leads out of the package, or a variant asks for
+        InvalidArgument: a file does not have the form that it should, a path leads out of the package, or a variant requests
             an option that only a program may set.
     """
 
@@ -250,7 +250,7 @@ def _copied(options: SessionOptions) -> SessionOptions:
 
 
 def _slot(package: Contents, component: Component, name: str) -> _Slot:
-    """A variant's entry for this executor. Raises InvalidArgument where it asks for what it may not."""
+    """A variant's entry for this executor. Raises InvalidArgument where it requests what it may not."""
     where = f"variant {name!r} in component {component.name!r}"
     if _OWN_ENTRY not in component.variants[name].get("executor_info", {}):
         return _Slot(None, {}, {})

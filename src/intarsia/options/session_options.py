@@ -99,7 +99,7 @@ class SessionOptions(Settings):
     whitelisted_data_folders: str
 
     PROPERTIES: ClassVar[Mapping[str, Property]] = {
-        "enable_cpu_mem_arena": Property(True, "False: the memory of intermediate tensors is given back after each run"),
+        "enable_cpu_mem_arena": Property(True, "False: the memory of intermediate tensors is freed after each run"),
         "enable_mem_pattern": Property(True, "no effect: memory is planned before the run"),
         "enable_mem_reuse": Property(True, "no effect: memory is planned before the run"),
         "enable_profiling": Property(False, "record what runs when; end_profiling() writes the file"),
@@ -138,7 +138,7 @@ class SessionOptions(Settings):
 
         Raises:
             UnknownOption: the key looks like one of Intarsia's or onnxruntime's but does not exist (onnxruntime ignores it).
-                Keys of other kinds are kept with a warning in the log: a library may read them.
+                Keys of other kinds are others with a warning in the log: a library may read them.
             InvalidArgument: not text, or a value that does not fit the key.
         """
         if key in PROPERTY_KEYS and isinstance(value, str):
@@ -462,8 +462,8 @@ class RunOptions(Settings):
 
     def unfollow(self, flag: array[int]) -> None:
         """Let a flag that followed `terminate` go its own way again."""
-        kept = [other for other in self.__dict__["_followers"] if other is not flag]
-        self.__dict__["_followers"][:] = kept
+        others = [other for other in self.__dict__["_followers"] if other is not flag]
+        self.__dict__["_followers"][:] = others
 
     def add_active_adapter(self, adapter: Any) -> None:
         """Run with the parameters of a `LoraAdapter`: they replace the model's initializers or inputs of their names."""
@@ -482,7 +482,7 @@ class RunOptions(Settings):
         """Set a run configuration entry (see `options.config_keys.RUN_KEYS`).
 
         Raises:
-            UnknownOption: the key looks like a known one but does not exist; others are kept with a warning in the log.
+            UnknownOption: the key looks like a known one but does not exist; others are others with a warning in the log.
             InvalidArgument: not text, or a value that does not fit the key.
         """
         check_entry(key, value, RUN_KEYS, "run")

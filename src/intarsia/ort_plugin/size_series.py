@@ -2,7 +2,7 @@
 
 Where the sizes of three runs are equally spaced, those of the runs to come are bound together (`speculative_binding`), and laid
 out in rows that the open call's native code compares with what it noted (`compute_text`). A run that meets its row needs no
-Python. What comes otherwise is asked for as before.
+Python. Other sizes are requested as before.
 """
 
 from __future__ import annotations

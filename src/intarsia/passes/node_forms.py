@@ -31,8 +31,8 @@ def as_version(node: Node, version: int) -> Node | None:
         mode = _text(node.attributes.get("mode", "linear"))
         return node.copy(version=version, attributes={**node.attributes, "mode": _SAMPLING.get(mode, mode)})
     if node.version < 7 <= version and node.op_type in _BROADCASTS and not node.domain and "axis" not in node.attributes:
-        kept = {name: value for name, value in node.attributes.items() if name not in _OLD_ATTRIBUTES}
-        return as_version(node.copy(version=7, attributes=kept), version)
+        attributes = {name: value for name, value in node.attributes.items() if name not in _OLD_ATTRIBUTES}
+        return as_version(node.copy(version=7, attributes=attributes), version)
     if not same_meaning(node.domain, node.op_type, node.version, version) or not _fits(node, version):
         return None
     return node.copy(version=version)

@@ -170,7 +170,7 @@ def _providers_in(name: str, path: Path) -> list[type[ExecutionProvider]]:
 
 
 def unregister_execution_provider_library(registration_name: str) -> None:
-    """Forget the providers of a library. Sessions that use them are not affected: a shared library is given back with the
+    """Forget the providers of a library. Sessions that use them are not affected: a shared library is unloaded with the
     last of them, and stays in memory.
 
     Raises:

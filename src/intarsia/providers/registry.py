@@ -177,7 +177,7 @@ def _found_on(path: tuple[tuple[str, int], ...]) -> Mapping[str, EntryPoint]:
 
 
 def _plugins() -> ModuleType:
-    """What finds packages of plugins: a session on the CPU asks for none."""
+    """What finds packages of plugins: a session on the CPU requests none."""
     from intarsia.providers import plugin_packages
 
     return plugin_packages
@@ -294,7 +294,7 @@ def get_available_providers() -> list[str]:
 
 
 def available_providers(*, anew: bool = False) -> list[str]:
-    """As `get_available_providers`; `anew`: libraries of plugins are asked again, and not what is remembered of them."""
+    """As `get_available_providers`; `anew`: libraries of plugins are queried again, and not what is remembered of them."""
     names: list[str] = []
     behind: list[str] = []
     for name in _names():

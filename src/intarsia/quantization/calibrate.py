@@ -113,7 +113,7 @@ def tensors_to_calibrate(model: onnx.ModelProto, op_types: Collection[str] | Non
 class CalibraterBase:
     """A model and the ranges of its tensors: make one with `create_calibrator`.
 
-    Nothing of a run is kept but what the method needs, whatever the number of runs. A model with further outputs is written
+    Nothing of a run is retained but what the method needs, whatever the number of runs. A model with further outputs is written
     only where a path for it was named, and is not what runs.
     """
 
@@ -292,7 +292,7 @@ def create_calibrator(given: CalibratorArguments) -> CalibraterBase:
 
     Options of a method: "symmetric", "moving_average", "averaging_constant", "per_channel" (MinMax), "num_bins", "percentile",
     "num_quantized_bins", "scenario"; of any, "squared_error": the range of the least squared error. "max_intermediate_outputs"
-    has no effect: no run's values are kept.
+    has no effect: no run's values are retained.
 
     Raises:
         InvalidArgument: no such method, or an option that it does not take.

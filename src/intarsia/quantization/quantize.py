@@ -50,7 +50,7 @@ _CALIBRATION_OPTIONS = {
 
 
 class QuantConfig:
-    """What `quantize` is asked for: `StaticQuantConfig` or `DynamicQuantConfig`."""
+    """What `quantize` is told to do: `StaticQuantConfig` or `DynamicQuantConfig`."""
 
     op_types_to_quantize: list[str] | None
     nodes_to_quantize: list[str] | None

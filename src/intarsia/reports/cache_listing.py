@@ -53,7 +53,7 @@ class StartEntry:
     Attributes:
         key: of the entry "start-<key>".
         model: the path it was loaded from, else its name; "" of an entry that this version cannot read.
-        nbytes: all that is kept for it, weights that other models share included.
+        nbytes: all that is cached for it, weights that other models share included.
     """
 
     key: str

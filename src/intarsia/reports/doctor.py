@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 ERROR, WARNING = "error", "warning"
 
 ENVIRONMENT: dict[str, str] = {
-    "INTARSIA_CACHE": "0: nothing is kept on disk",
-    "INTARSIA_CACHE_DIR": "where compiled code is kept",
+    "INTARSIA_CACHE": "0: nothing is cached on disk",
+    "INTARSIA_CACHE_DIR": "where compiled code is cached",
     "INTARSIA_CACHE_READ_ONLY": "1: the cache is somebody else's, who is trusted, and nothing is written there",
     "INTARSIA_PROGRAM_CACHE": "0: sessions do not start from the cache",
     "INTARSIA_COMPILE_IN_BACKGROUND": "whether runs go by the first tier while kernels are compiled: auto, 0 or 1",
@@ -324,7 +324,7 @@ def _cache(problems: list[Problem]) -> dict[str, Any]:
         )
     free = store.free_nbytes()
     if free < (1 << 30):
-        message = f"the disk of the cache has {free >> 20} MiB left: large models are not kept"
+        message = f"the disk of the cache has {free >> 20} MiB left: large models are not cached"
         problems.append(Problem("full-disk", WARNING, message, "free some space, or set INTARSIA_CACHE_DIR"))
     return {
         "directory": str(directory), "state": "on" if usable else "cannot be written", "entries": len(entries),

@@ -132,7 +132,7 @@ def _arena_text(arena: ArenaStatistics) -> str:
     return (
         f"arena of host memory: {_mib(arena.in_use_nbytes)} in use (at most {_mib(arena.peak_in_use_nbytes)}), "
         f"{_mib(arena.reserved_nbytes)} reserved (at most {_mib(arena.peak_reserved_nbytes)}{limit}), {arena.strategy}, "
-        f"extended {arena.extensions} times, {arena.shrinkages} regions given back"
+        f"extended {arena.extensions} times, {arena.shrinkages} regions freed"
     )
 
 

@@ -131,7 +131,7 @@ def check_model(
 
 
 class _RecordedFiles(ExternalFiles):
-    """External files whose errors are kept; a tensor that cannot be found is one of zeros, which takes no memory until read."""
+    """External files whose errors are noted; a tensor that cannot be found is one of zeros, no memory until read."""
 
     def __init__(self, folder: Path | None, model_path: str) -> None:
         super().__init__(folder, model_path)

@@ -56,7 +56,7 @@ def nonfinite(array: Any) -> bool:
 def first_nonfinite(graph: Graph, feed: Mapping[str, Any], tapped: Tapping) -> NonFinite | None:
     """Run a model on `feed` and name the first value in execution order that is not finite; None where all are.
 
-    Values are looked at in groups, so that no more than a few dozen are kept at a time.
+    Values are looked at in groups, so that no more than a few dozen are retained at a time.
 
     Raises:
         As `InferenceSession.run`.

@@ -1,7 +1,7 @@
 """`InferenceSession.profile`: where the time of a run goes.
 
 A model is compiled once more with an observer of its kernels and run some times. Kernels are put together by operator, by
-layer of the original model and by provider; copies between memories stand apart. Times are means over the faster half of the
+layer of the original model and by provider; copies between memories are separate. Times are means over the faster half of the
 runs, so that they add up and what other processes did is mostly left out; beside them stands each kernel's fastest run.
 """
 
@@ -72,7 +72,7 @@ class ProfileReport:
     Attributes:
         run_milliseconds: of every timed run, in order.
         kernels: in order of execution.
-        roof: what the machine can do at most; None where it was not asked for.
+        roof: what the machine can do at most; None where it was not requested.
         estimated: some sizes are known in a run only, and operations were counted with 32 in their place.
         remarks: what providers say of runs: what prevents graphs of launches, say.
         costs: of each node, by its first output, with the sizes of these runs.
@@ -314,8 +314,8 @@ def _size(part: str, sizes: Mapping[str, int]) -> str:
 
 def mean_of_faster(times: Sequence[float]) -> float:
     """Of some runs' times, at least one."""
-    kept = sorted(times)[: max(1, (len(times) + 1) // 2)]
-    return sum(kept) / len(kept)
+    faster = sorted(times)[: max(1, (len(times) + 1) // 2)]
+    return sum(faster) / len(faster)
 
 
 def measure(

@@ -1,5 +1,5 @@
 """Intermediate tensors of a run. A tapped value becomes one more output of a model made beside the session's own: what is
-tapped is computed as always and kept, everything else is fused as before."""
+tapped is computed as always and retained, everything else is fused as before."""
 
 from __future__ import annotations
 

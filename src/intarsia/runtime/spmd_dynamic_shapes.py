@@ -4,7 +4,7 @@
 their sizes and addresses, and asks a function of Python what the run is: that finds what these sizes were bound to, takes a
 state for it, sets the words of the call and of its status, and returns the shapes of results as a tuple of pairs whose first
 is a shape (None: the sizes are not known, and somebody else has to look at them). Results are made, the call is run, and
-another function is told that it is over; what that raises is raised. Neither is asked for sizes that stay, if the first one
+another function is told that it is over; what that raises is raised. Neither is called for sizes that stay, if the first one
 said so, nor for those of a series that it laid out ahead, one after the other: then the state is settled here.
 """
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _OLDEST = 9  # version of ai.onnx whose Scan has no batch axis of its own
 _MOST_BYTES = 1 << 30  # of weights, which a model of its own has a copy of while it is made
 _BAKED = 16  # elements of an input that is the same in every run and becomes a constant: what branches are chosen by
-_KEPT = 8  # loops of one session, one for each set of such constants
+_RETAINED = 8  # loops of one session, one for each set of such constants
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _loop_of(stream: StatefulSession, blocks: Blocks, before: Mapping[str, np.nd
     constants = tuple((n, v.dtype.str, v.tobytes()) for n, v in baked.items())
     key = (tuple(names), tuple(blocks.scanned), tuple(sorted(shapes.items())), constants)
     if key not in loops:
-        while len(loops) >= _KEPT:
+        while len(loops) >= _RETAINED:
             loops.pop(next(iter(loops)))
         loops[key] = _made_loop(stream, shapes, baked, (list(blocks.scanned), names))
     return loops[key]

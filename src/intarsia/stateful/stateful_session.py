@@ -351,7 +351,7 @@ class StatefulSession:
 
     def _fixed_at(self, length: int) -> dict[str, np.ndarray]:
         """States that do not grow as they were when the growing ones had this length. What was kept behind it is dropped."""
-        found: dict[str, np.ndarray] | None = next((kept for at, kept in reversed(self._history) if at == length), None)
+        found: dict[str, np.ndarray] | None = next((held for at, held in reversed(self._history) if at == length), None)
         if found is None:
             names = [s.input for s in self._fixed]
             raise InvalidArgument(

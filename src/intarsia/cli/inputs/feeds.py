@@ -155,8 +155,8 @@ class _FeedBuilder:
         counts = set(self.rounds.values()) - {1} or {1}
         if len(counts) > 1:
             raise InvalidArgument(f"inputs were given for {sorted(counts)} runs; expected one number of runs")
-        asked = self.options.preset or any(value is not None for value in self.options.pictures.values())
-        if asked and not any(_is_picture(form) for given in forms.values() for form in given):
+        requested = self.options.preset or any(value is not None for value in self.options.pictures.values())
+        if requested and not any(_is_picture(form) for given in forms.values() for form in given):
             self.notes.append("no input is a picture: what was said of pictures has no effect")
         guesses = self.sizes.told_guesses()
         arrays = {info.name: self.arrays[info.name] for info in self.model.inputs}

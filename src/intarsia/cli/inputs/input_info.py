@@ -1,4 +1,4 @@
-"""What is asked of a session's inputs."""
+"""What commands ask about a session's inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from intarsia.graph.dtypes import DType
 
 
 class InputInfo(Protocol):
-    """What is asked of a session's `NodeArg`: name, type such as `tensor(float)`, shape of ints, symbols and None."""
+    """What commands read of a session's `NodeArg`: name, type such as `tensor(float)`, shape of ints, symbols and None."""
 
     @property
     def name(self) -> str: ...

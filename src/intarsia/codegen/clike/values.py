@@ -1,4 +1,4 @@
-"""Values of tensors at indices, as text: what a schedule asks for where it needs an element.
+"""Values of tensors at indices, as text: what a schedule requests where it needs an element.
 
 Index expressions are those of `codegen.loops.index_expr`. Sizes are numbers here; those above 4 become parameters of the
 kernel, so that kernels which differ in sizes only are one text. A value is written in the outermost block that knows

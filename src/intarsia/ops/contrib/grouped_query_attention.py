@@ -119,7 +119,7 @@ def group_query_attention(
         present = attended = [inputs.cache(1 + i, pasts[i], weights[i], stored[i]) for i in range(2)]
     else:
         attended = [sliding.joined(pasts[i], inputs.rows(1 + i, weights[i], stored[i])) for i in range(2)]
-        present = [sliding.kept(t) for t in attended]
+        present = [sliding.retained(t) for t in attended]
     key4, value4 = attended if caches is None else (cache.values(t) for cache, t in zip(caches, attended, strict=True))
     queries, keys = q.shape[2], key4.shape[2]
     allowed = inputs.allowed(queries, keys, causal, window) if sliding is None else sliding.allowed(queries)
@@ -329,7 +329,7 @@ class SlidingCache:
         at = [k.iota([bias.shape[i] if j == i else 1 for j in range(4)], i) for i in range(3)]
         return k.index(bias, [*at, token])
 
-    def kept(self, joined: Tensor) -> Tensor:
+    def retained(self, joined: Tensor) -> Tensor:
         """The cache after this call."""
         shape = (*joined.shape[:2], self.capacity, joined.shape[3])
         token = self._first(self.lengths) + k.iota(shape, 2)

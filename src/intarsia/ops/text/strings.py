@@ -124,14 +124,14 @@ def string_normalizer(
         raise k.DefinitionError(f"X has shape {list(X.shape)}; expected [C] or [1, C]")
     if case_change_action not in _CHANGES:
         raise k.DefinitionError(f"case_change_action is {case_change_action!r}; expected NONE, LOWER or UPPER")
-    kept = X.ravel().tolist()
+    words = X.ravel().tolist()
     if stopwords:
         fold: Callable[[str], str] = str if is_case_sensitive else str.lower
         dropped = {fold(w) for w in stopwords}
-        kept = [s for s in kept if fold(s) not in dropped]
-    kept = kept or [""]
+        words = [s for s in words if fold(s) not in dropped]
+    words = words or [""]
     change = _CHANGES[case_change_action]
-    return object_array(kept if change is None else map(change, kept), (*X.shape[:-1], len(kept)))
+    return object_array(words if change is None else map(change, words), (*X.shape[:-1], len(words)))
 
 
 @dataclass(frozen=True)

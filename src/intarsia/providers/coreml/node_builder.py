@@ -1,7 +1,7 @@
 """What a handler of an operator is given: the node's operands as MIL variables, its constants, sizes and attributes.
 
 A handler is a function from a `NodeBuilder` to the node's outputs, in order. Sizes may vary
-(`dims`): a handler that needs a number asks for it (`size`, `shape`), which refuses the node where it is none.
+(`dims`): a handler that needs a number requests it (`size`, `shape`), which refuses the node where it is none.
 
 MIL is Core ML's intermediate language. A variable (`Var`) is of float32, float16, int32 or bool here: all of ONNX's integers
 are computed in 32 bits.

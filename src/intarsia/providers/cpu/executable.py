@@ -139,7 +139,7 @@ class Executable:
         """Another one of the same code and constants, bound to nothing yet."""
         return replace(self, units=[u if isinstance(u, HostStep) else u.fresh() for u in self.units])
 
-    def late(self) -> tuple[Constraint, ...]:
+    def dynamic_constraints(self) -> tuple[Constraint, ...]:
         """Constraints that can only be looked at in a run, since data decide their sizes."""
         known = {symbol for value in self.inputs for symbol, _ in self.learned.get(value.name, ())} | set(self.sizes)
         return tuple(c for c in self.constraints if not symbols_of(c.left) | symbols_of(c.right) <= known)

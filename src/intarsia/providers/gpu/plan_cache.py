@@ -48,7 +48,7 @@ class CachedPlan:
     prepared: dict[str, tuple[Tensor, str]]
 
 
-class NotKeptError(Exception):
+class NotCachedError(Exception):
     """Plans of a graph cannot be cached; says why."""
 
 
@@ -64,7 +64,7 @@ class PlanStore:
         try:
             offered = libraries.identity if libraries is not None else ""
             self._graph_key = content_key(repr(_language(dialect)), offered, *_described(graph))
-        except NotKeptError as error:
+        except NotCachedError as error:
             self.obstacle = str(error)
 
     def key(self, shapes: Mapping[str, tuple[int, ...]], numbers: Mapping[str, np.ndarray]) -> str:
@@ -101,7 +101,7 @@ def _described(graph: Graph, body: bool = False) -> Iterator[str | bytes]:
     """All that a plan of the graph can depend on. The constants of a body are in the plan, whatever their size.
 
     Raises:
-        NotKeptError: it depends on something that has no stable form.
+        NotCachedError: it depends on something that has no stable form.
     """
     yield repr(([(v.name, v.type) for v in graph.inputs], graph.output_names(), sorted(graph.opset_imports.items())))
     for node in graph.nodes:
@@ -115,7 +115,7 @@ def _described(graph: Graph, body: bool = False) -> Iterator[str | bytes]:
 def _node(node: Node, graph: Graph) -> Iterator[str | bytes]:
     record = resolve_version(graph, node, device_registry())
     if record is None or not record.function.__module__.startswith("intarsia."):
-        raise NotKeptError(f"{node.qualified_op} is the program's own")
+        raise NotCachedError(f"{node.qualified_op} is the program's own")
     yield repr((node.domain, node.op_type, node.version, node.overload, node.name, node.inputs, node.outputs))
     for name, value in sorted(node.attributes.items()):
         yield name
@@ -132,7 +132,7 @@ def _node(node: Node, graph: Graph) -> Iterator[str | bytes]:
         ):
             yield repr(value)
         else:
-            raise NotKeptError(f"{node.qualified_op} has an attribute {name!r} of type {type(value).__name__}")
+            raise NotCachedError(f"{node.qualified_op} has an attribute {name!r} of type {type(value).__name__}")
 
 
 def _elements(array: np.ndarray) -> Iterator[str | bytes]:

@@ -1,4 +1,4 @@
-"""What a plugin takes of a graph: OrtEp's GetCapability, asked about nodes that are free, and what it said of the others."""
+"""What a plugin takes of a graph: OrtEp's GetCapability, called with nodes that are free, and what it said of the others."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _mentions(message: str, word: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Asked:
+class CapabilityQuery:
     """A plugin's provider (OrtEp), its kernels, and the logger that it writes to."""
 
     ep: Members
@@ -87,7 +87,7 @@ class Asked:
     look_up: LookUp | None = None
 
 
-def ask(asked: Asked, graph: Graph, nodes: Sequence[int] | None) -> Answer:
+def ask(query: CapabilityQuery, graph: Graph, nodes: Sequence[int] | None) -> Answer:
     """What a provider takes of a graph's nodes (None: all).
 
     Where what it takes together is cut in several (`convex_pieces`), it is asked about each piece anew.
@@ -95,7 +95,7 @@ def ask(asked: Asked, graph: Graph, nodes: Sequence[int] | None) -> Answer:
     Raises:
         EPFail: it failed.
     """
-    answer = _ask_once(asked, graph, nodes)
+    answer = _ask_once(query, graph, nodes)
     claims: list[Claim] = []
     for claim in answer.claims:
         pieces = convex_pieces(graph, claim.nodes) if claim.fused else [claim.nodes]
@@ -103,18 +103,18 @@ def ask(asked: Asked, graph: Graph, nodes: Sequence[int] | None) -> Answer:
             claims.append(claim)
             continue
         for piece in pieces:
-            claims += ask(asked, graph, piece).claims
+            claims += ask(query, graph, piece).claims
     return Answer(tuple(claims), answer.records)
 
 
-def _ask_once(asked: Asked, graph: Graph, nodes: Sequence[int] | None) -> Answer:
+def _ask_once(query: CapabilityQuery, graph: Graph, nodes: Sequence[int] | None) -> Answer:
     view = GraphView(graph, nodes)
-    info = SupportInfo(view, asked.look_up)
-    if asked.look_up is not None:  # before the plugin sees them: that may give nodes the versions of its kernels
+    info = SupportInfo(view, query.look_up)
+    if query.look_up is not None:  # before the plugin sees them: that may give nodes the versions of its kernels
         for node in view.nodes:
-            asked.look_up(node)
-    with asked.logger.heard() as records:
-        asked.ep.call("GetCapability", view.handle, info.handle)
+            query.look_up(node)
+    with query.logger.heard() as records:
+        query.ep.call("GetCapability", view.handle, info.handle)
     return Answer(tuple(info.claims), tuple(r for r in records if r.severity >= INFO or _telling(r.message)))
 
 

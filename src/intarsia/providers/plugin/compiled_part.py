@@ -82,7 +82,7 @@ class Made:
     """What a plugin made of a part.
 
     Attributes:
-        context: the EPContext node that holds it, where the session asked for such nodes; None: the plugin gave none.
+        context: the EPContext node that holds it, where the session requested such nodes; None: the plugin gave none.
     """
 
     part: FusedPart

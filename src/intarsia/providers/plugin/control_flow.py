@@ -74,7 +74,7 @@ class ControlKernel:
         return self._helper
 
     def released(self) -> None:
-        """The plugin's helper is given back."""
+        """The plugin's helper is released."""
         helper, self._helper = self._helper, None
         if helper is not None:
             helper.call_if_there("Release")

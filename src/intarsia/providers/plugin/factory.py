@@ -23,7 +23,7 @@ from intarsia.providers.plugin.interface.status import raise_for
 
 _MOST_FACTORIES, _MOST_DEVICES = 8, 64
 _unserved = (
-    f"it asked for version {{}} of onnxruntime's interface, and Intarsia has {OLDEST} to {NEWEST}; install a release of it for "
+    f"it requested version {{}} of onnxruntime's interface, and Intarsia has {OLDEST} to {NEWEST}; install a release of it for "
     "one of these"
 )
 
@@ -103,7 +103,7 @@ class Factory:
         self._nusers = 0
 
     def used(self) -> None:
-        """Note a provider that it made: it is not given back before this is gone."""
+        """Note a provider that it made: it is not released before this is gone."""
         self._nusers += 1
 
     def left(self) -> None:

@@ -366,7 +366,7 @@ class _Constants:
         return sum(int(value.fields.nbytes) for (_, on_host), value in self._values.items() if not on_host)
 
     def value(self, name: str, *, on_host: bool) -> OrtValue:
-        """A constant there; copied when it is first asked for."""
+        """A constant there; copied when it is first requested."""
         found = self._values.get((name, on_host))
         if found is None:
             constant = self._graph.constants[name]

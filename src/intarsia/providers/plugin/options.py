@@ -17,7 +17,7 @@ HOST_OPTIONS: Mapping[str, str] = {
     "intarsia.ep_devices": "numbers of the devices to use, among those that the plugin takes, such as 0,2; all by default",
 }
 _DEFAULTS: Mapping[str, Mapping[str, str]] = {"WebGpuExecutionProvider": {"preferredLayout": "NCHW"}}
-"""What a plugin is asked for unless the user says otherwise: nodes keep their data's layout here."""
+"""What is requested of a plugin unless the user says otherwise: nodes keep their data's layout here."""
 
 
 @dataclass(frozen=True)

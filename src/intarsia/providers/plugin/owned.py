@@ -1,4 +1,4 @@
-"""What a plugin's provider has made, to be given back to it before the provider itself is.
+"""What a plugin's provider has made, to be returned to it before the provider itself is.
 
 The garbage collector ends programs, their kernels and their provider in any order. So the provider holds what it has made, and
 releases what is left of it in its own end; each of these knows the plugin's functions alone, and nothing that holds it.

@@ -107,7 +107,7 @@ class PreparedRun:
         free: defaultdict[int, list[Buffer]] = defaultdict(list)
         ends: defaultdict[int, list[tuple[int, Buffer]]] = defaultdict(list)
         replaced: dict[int, OrtValue] = {}
-        kept = []  # so that no other value gets the number of one of these
+        alive = []  # so that no other value gets the number of one of these
         for i, context in enumerate(self.contexts):
             for j, value in enumerate(context.outputs):
                 if value is None or id(value) in varying or value.memory.on_host:
@@ -115,7 +115,7 @@ class PreparedRun:
                 nbytes = max(int(value.fields.nbytes), 1)
                 buffer = free[nbytes].pop() if free[nbytes] else self._new_buffer(nbytes)
                 made = OrtValue.at(value.dtype, value.shape, buffer.address, buffer, value.memory)
-                kept.append(value)
+                alive.append(value)
                 replaced[id(value)] = made
                 context.set_output(j, made)
                 ends[read_last.get(id(value), i)].append((nbytes, buffer))

@@ -1,4 +1,4 @@
-"""A plugin's own profiler (OrtEpProfilerImpl): told of each call while a profile is wanted, and asked for its events."""
+"""A plugin's own profiler (OrtEpProfilerImpl): told of each call while a profile is wanted, and queried for its events."""
 
 from __future__ import annotations
 

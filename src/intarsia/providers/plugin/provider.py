@@ -14,7 +14,7 @@ from intarsia.errors import EPFail, ModelRequiresCompilation
 from intarsia.graph.model import Graph, Node
 from intarsia.machine import fork_safety
 from intarsia.providers.plugin import contexts
-from intarsia.providers.plugin.capability import Asked, Claim, ask
+from intarsia.providers.plugin.capability import CapabilityQuery, Claim, ask
 from intarsia.providers.plugin.compiled_part import CompiledPart, FusedPart, Made, compile_parts
 from intarsia.providers.plugin.contexts import TogetherCompiled
 from intarsia.providers.plugin.factory import Factory
@@ -203,8 +203,8 @@ class PluginExecutionProvider(ExecutionProvider):
             devices = self.options.chosen(self.taken_devices(self.options))
             contexts.check_compatibility(self.factory, devices, split.graph.metadata.properties, self._entries)
             with self._lock:
-                asked = Asked(self.ep.members, self.ep.logger)
-                answer = ask(asked, split.graph, sorted(i for part in given for i in part.nodes))
+                query = CapabilityQuery(self.ep.members, self.ep.logger)
+                answer = ask(query, split.graph, sorted(i for part in given for i in part.nodes))
             self._together.expect([part.graph for part in given if not answer.taken.isdisjoint(part.nodes)])
 
     def context_node(self, program: Program) -> Node | None:

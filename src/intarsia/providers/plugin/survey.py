@@ -8,7 +8,7 @@ from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
 from intarsia.providers.plugin.bodies import body_graph
-from intarsia.providers.plugin.capability import Answer, Asked, Claim, ask
+from intarsia.providers.plugin.capability import Answer, CapabilityQuery, Claim, ask
 from intarsia.providers.plugin.deviations import Refusal, known_deviations
 from intarsia.providers.plugin.interface.graph_view import GraphView, NodeView
 from intarsia.providers.plugin.kernel_registry import KernelEntry, NoKernel
@@ -27,7 +27,7 @@ class Survey:
         self._float16, self._allow_deviations = float16, allow_deviations
         self._bodies: dict[int, str] = {}
         self.graph, self._ep = graph, ep
-        self._asked = Asked(ep.members, ep.logger, self._look_up if ep.registry is not None else None)
+        self._query = CapabilityQuery(ep.members, ep.logger, self._look_up if ep.registry is not None else None)
         self._views: dict[int, NodeView] = {}
         self._places = {id(node): i for i, node in enumerate(graph.nodes)}
         self._answers: dict[tuple[int, ...], Answer] = {}
@@ -100,7 +100,7 @@ class Survey:
         if offered not in self._answers:
             every = len(offered) == len(self.graph.nodes)
             nothing = Answer((), ())
-            self._answers[offered] = ask(self._asked, self.graph, None if every else offered) if offered else nothing
+            self._answers[offered] = ask(self._query, self.graph, None if every else offered) if offered else nothing
         return self._answers[offered]
 
 

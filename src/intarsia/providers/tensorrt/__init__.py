@@ -156,7 +156,7 @@ class TensorrtExecutionProvider(VendorExecutionProvider):
 
         settings = self.options.settings()
         chips = tuple(CHIPS[name] for name in settings.chips) or (self.gpu.architecture,)
-        return made_translator(self.library, settings, self.options.kept_in_float32, chips)
+        return made_translator(self.library, settings, self.options.in_float32, chips)
 
     def make_survey(self, graph: Graph) -> TensorrtSurvey:
         from intarsia.providers.tensorrt.survey import TensorrtSurvey
@@ -194,9 +194,9 @@ class TensorrtExecutionProvider(VendorExecutionProvider):
         return [shapes for shapes in found if shapes is not None] if all(shapes is not None for shapes in found) else []
 
     def build(self, translated: TranslatedPart, context: CompileContext) -> bytes:
+        from intarsia.providers.tensorrt.cached_results import TimingCache
         from intarsia.providers.tensorrt.engine_builder import BuildRequest, build
         from intarsia.providers.tensorrt.engine_file import EngineFile
-        from intarsia.providers.tensorrt.kept_results import TimingCache
 
         times = TimingCache(self.library, self.gpu, self.settings.timing_cache_path)
         request = BuildRequest(self.settings, self._part_profiles(translated.source), self.settings.chips)
@@ -206,18 +206,18 @@ class TensorrtExecutionProvider(VendorExecutionProvider):
         return EngineFile(made.engine, self.settings.stripped).to_bytes()
 
     def load_part(self, artifact: bytes, interface: Interface, graph: Graph, context: CompileContext) -> Executable:
+        from intarsia.providers.tensorrt.cached_results import KernelCache
         from intarsia.providers.tensorrt.engine_file import EngineFile
         from intarsia.providers.tensorrt.executable import RuntimeOptions, TensorrtExecutable
-        from intarsia.providers.tensorrt.kept_results import KernelCache
         from intarsia.providers.tensorrt.refit import refit
 
-        kept = EngineFile.of(artifact)
-        engine = self._deserialized(kept.engine)
-        if kept.stripped:
+        stored = EngineFile.of(artifact)
+        engine = self._deserialized(stored.engine)
+        if stored.stripped:
             with self.gpu.working():
                 refit(self.library, engine, self.translator.legalized(graph))
                 artifact = EngineFile(bytes(engine.serialize())).to_bytes()
-        kernels = KernelCache(self.library, self.gpu, self.settings.runtime_cache_path, kept.engine)
+        kernels = KernelCache(self.library, self.gpu, self.settings.runtime_cache_path, stored.engine)
         options = RuntimeOptions(self.settings.cuda_graph, context.on_step, kernels.find, kernels.keep)
         return TensorrtExecutable(self.library, self.gpu, engine, artifact, interface, options)
 

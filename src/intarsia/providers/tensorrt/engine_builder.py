@@ -44,7 +44,7 @@ class Built:
 
 
 def build(part: TranslatedPart, request: BuildRequest, timing_cache: bytes | None = None) -> Built:
-    """The engine of a part. `timing_cache`: times of earlier builds (None: none are kept).
+    """The engine of a part. `timing_cache`: times of earlier builds (None: none are cached).
 
     Raises:
         OutOfMemory: kernels need more scratch memory than the options allow, or the builder more than there is.
@@ -155,7 +155,7 @@ def _monitor(library: Library) -> Any:
             if total is not None and self.failure is None and threading.get_ident() == maker:
                 try:
                     progress.step("compile", min(step, total), total)
-                except BaseException as failure:  # noqa: BLE001 # raised where the build was asked for
+                except BaseException as failure:  # noqa: BLE001 # raised where the build was requested
                     self.failure = failure
             return self.failure is None
 

@@ -1,4 +1,4 @@
-"""An engine as it is kept: a line that says what it is, and NVIDIA's bytes."""
+"""An engine as it is stored: a line that says what it is, and NVIDIA's bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAGIC = b"intarsia engine "
 
 @dataclass(frozen=True)
 class EngineFile:
-    """What is kept of a part.
+    """What is stored of a part.
 
     Attributes:
         engine: NVIDIA's bytes.
@@ -30,9 +30,9 @@ class EngineFile:
         """Raises EPFail where it is something else."""
         head, found, engine = data.partition(b"\n")
         if not found or not head.startswith(_MAGIC):
-            raise EPFail("what was kept of an engine is damaged: its first line is missing")
+            raise EPFail("what was stored of an engine is damaged: its first line is missing")
         try:
             said = json.loads(head.removeprefix(_MAGIC))
         except ValueError as error:
-            raise EPFail("what was kept of an engine is damaged: its first line cannot be read") from error
+            raise EPFail("what was stored of an engine is damaged: its first line cannot be read") from error
         return cls(engine, bool(said.get("stripped")))

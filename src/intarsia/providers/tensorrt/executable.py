@@ -52,7 +52,7 @@ class TensorrtExecutable(Executable):
         self.library, self.gpu, self._engine, self._artifact, self._interface = library, gpu, engine, artifact, interface
         self._options = options
         self._kernels: Any = None
-        self._kept = False
+        self._is_cached = False
         self._profile = 0
         self.nbytes = len(artifact)
         self._outputs = [self._described(value.name, value.type) for value in interface.outputs]
@@ -86,9 +86,9 @@ class TensorrtExecutable(Executable):
         if config is None:
             return None
         self._kernels = config.create_runtime_cache()
-        kept = self._options.find_kernels()
+        found = self._options.find_kernels()
         if self._kernels is not None:
-            self._kept = bool(kept) and bool(self._kernels.deserialize(kept))
+            self._is_cached = bool(found) and bool(self._kernels.deserialize(found))
             config.set_runtime_cache(self._kernels)
         if self._options.cuda_graph:
             config.cuda_graph_strategy = trt.CudaGraphStrategy.WHOLE_GRAPH_CAPTURE
@@ -104,7 +104,7 @@ class TensorrtExecutable(Executable):
             if not self._context.execute_async_v3(stream):
                 self.gpu.finish()  # raises where the device is lost
                 raise EPFail(f"{self.library.title} failed in a run: {told(lines)}")
-        if not self._kept:
+        if not self._is_cached:
             self._keep_kernels()
         return results
 
@@ -153,7 +153,7 @@ class TensorrtExecutable(Executable):
 
     def _keep_kernels(self) -> None:
         """After the first run, when TensorRT-RTX has compiled what it runs."""
-        self._kept = True
+        self._is_cached = True
         if self._kernels is None:
             return
         with self.gpu.working(), self.library.messages.collected():

@@ -70,8 +70,8 @@ class Messages:
 
 def told(lines: list[str], otherwise: str = "it gave no reason") -> str:
     """Messages as one line: the last ones are closest to the cause."""
-    kept = list(dict.fromkeys(" ".join(line.split()) for line in lines))
-    return "; ".join(text if len(text) < 300 else f"{text[:297]}..." for text in kept[-3:]) or otherwise
+    distinct = list(dict.fromkeys(" ".join(line.split()) for line in lines))
+    return "; ".join(text if len(text) < 300 else f"{text[:297]}..." for text in distinct[-3:]) or otherwise
 
 
 @dataclass(frozen=True)

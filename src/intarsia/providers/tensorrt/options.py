@@ -19,12 +19,12 @@ class Settings:
         shared_nbytes: shared memory that kernels may have; 0: all.
         half: "", "float16" or "bfloat16": what float32 is computed in.
         int8: quantised nodes are taken.
-        cache, cache_path, cache_prefix: whether engines are kept in a folder of the user's, and where, under which names.
+        cache, cache_path, cache_prefix: whether engines are stored in a folder of the user's, and where, under which names.
         profiles: the texts of least, best and largest input shapes.
-        stripped: engines are kept without weights, which they get when they are loaded.
+        stripped: engines are stored without weights, which they get when they are loaded.
         chips: names of chips ("SM89") that engines are built for; (): the one that is there.
         runtime_cache_path: folder of what TensorRT-RTX compiled for this machine; "": Intarsia's own cache.
-        timing_cache_path: folder of measured times of kernels; "": Intarsia's own cache; None: none are kept.
+        timing_cache_path: folder of measured times of kernels; "": Intarsia's own cache; None: none are stored.
         cuda_graph: launches of a run become a graph.
         level: how long the builder searches, 0 to 5.
         streams: further streams for branches; -1: the builder's choice.
@@ -98,18 +98,18 @@ class TensorrtOptions:
     trt_int8_use_native_calibration_table: bool = False
     trt_dla_enable: bool = False
     trt_dla_core: int = 0
-    trt_engine_cache_enable: bool = False  # engines are kept in trt_engine_cache_path, not in Intarsia's cache
+    trt_engine_cache_enable: bool = False  # engines are stored in trt_engine_cache_path, not in Intarsia's cache
     trt_engine_cache_path: str = ""  # "": the current folder, as in onnxruntime
     trt_engine_cache_prefix: str = ""
     trt_engine_hw_compatible: bool = False  # engines run on later chips as well
-    trt_weight_stripped_engine_enable: bool = False  # engines are kept without weights and refitted when loaded
+    trt_weight_stripped_engine_enable: bool = False  # engines are stored without weights and refitted when loaded
     trt_onnx_model_folder_path: str = ""
     trt_engine_decryption_enable: bool = False
     trt_engine_decryption_lib_path: str = ""
     trt_force_sequential_engine_build: bool = False
     trt_context_memory_sharing_enable: bool = False
     trt_layer_norm_fp32_fallback: bool = False  # LayerNormalization stays in float32
-    trt_timing_cache_enable: bool = False  # measured times of kernels are kept
+    trt_timing_cache_enable: bool = False  # measured times of kernels are stored
     trt_timing_cache_path: str = ""
     trt_force_timing_cache: bool = False  # ... of other GPUs of the same kind, too
     trt_detailed_build_log: bool = False
@@ -183,7 +183,7 @@ class TensorrtOptions:
         )
 
     @property
-    def kept_in_float32(self) -> tuple[str, ...]:
+    def in_float32(self) -> tuple[str, ...]:
         """Operators that float16 spares besides the usual ones."""
         return ("LayerNormalization",) if self.trt_layer_norm_fp32_fallback else ()
 
@@ -237,7 +237,7 @@ class RtxOptions:
         )
 
     @property
-    def kept_in_float32(self) -> tuple[str, ...]:
+    def in_float32(self) -> tuple[str, ...]:
         return ()
 
 

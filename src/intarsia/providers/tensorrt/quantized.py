@@ -31,14 +31,14 @@ def refusal(node: Node, graph: Graph, chips: Collection[int]) -> str:
         chips: 10 times the compute capabilities that the engine is for.
     """
     turned = node.op_type == "DequantizeLinear"
-    kept, real = (node.inputs[0], node.outputs[0]) if turned else (node.outputs[0], node.inputs[0])
-    kind = _dtype(graph, kept)
+    stored, real = (node.inputs[0], node.outputs[0]) if turned else (node.outputs[0], node.inputs[0])
+    kind = _dtype(graph, stored)
     if _dtype(graph, real) not in _REAL:
         return f"quantised numbers are of floats there, and {real!r} is not"
     if _dtype(graph, node.inputs[1]) not in _REAL:
         return "scales are floats of 16 or 32 bits there"
     if kind is None:
-        return f"the type of {kept!r} is not known"
+        return f"the type of {stored!r} is not known"
     if (least := _LEAST_CHIP.get(kind, 0)) and (old := [chip for chip in chips if chip < least]):
         needs = f"{kind.onnx_name} needs compute capability {least / 10}"
         return f"{needs} or later, and this is for {', '.join(str(chip / 10) for chip in sorted(old))}"

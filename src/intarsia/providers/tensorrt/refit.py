@@ -1,4 +1,4 @@
-"""Weights for engines that are kept without them: they come from the part itself, read by NVIDIA's parser again."""
+"""Weights for engines that are stored without them: they come from the part itself, read by NVIDIA's parser again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refit(library: Library, engine: Any, legal: Graph) -> None:
         read = parser.refit_from_file(model.path) if model.path else parser.refit_from_bytes(model.data)
         if not read:
             errors = [str(parser.get_error(i).desc()) for i in range(parser.num_errors)]
-            raise EPFail(f"{library.title} takes no weights for an engine that was kept without: {told(errors or lines)}")
+            raise EPFail(f"{library.title} takes no weights for an engine that was stored without: {told(errors or lines)}")
         missing = list(refitter.get_missing_weights())
         if missing:
             raise EPFail(f"{library.title} wants weights that the part does not have: {', '.join(missing[:5])}")

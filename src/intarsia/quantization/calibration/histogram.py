@@ -1,11 +1,11 @@
-"""A histogram that values stream into: its range doubles as it must, so that no value is kept and none is seen twice."""
+"""A histogram that values stream into: its range doubles as it must, so that no value is retained and none is seen twice."""
 
 from __future__ import annotations
 
 import numpy as np
 
 FINE_BINS = 8192
-"""Bins that are counted, on both sides of 0; what is asked for later is made of these."""
+"""Bins that are counted, on both sides of 0; what is requested later is made of these."""
 
 
 class StreamingHistogram:

@@ -60,7 +60,7 @@ class ObservedModel:
             self._nodewise = _node_by_node(source, self._options)
 
     def run_all(self, feeds: Iterable[Mapping[str, Any]], observe: Observer, *, in_order: bool = False) -> int:
-        """Run the model on each feed; returns how many there were. Feeds are asked for one at a time.
+        """Run the model on each feed; returns how many there were. Feeds are requested one at a time.
 
         Args:
             observe: as of `run`; threads call it at the same time, and runs go on side by side, unless `in_order`.

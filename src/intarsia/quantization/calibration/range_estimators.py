@@ -1,4 +1,4 @@
-"""What is kept of a tensor's values while they stream by, and the range that follows: one estimator for each tensor."""
+"""What is retained of a tensor's values while they stream by, and the range that follows: one estimator for each tensor."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def rename(names: Any, old: str, new: str) -> None:
 
 
 def copied(node: onnx.NodeProto) -> onnx.NodeProto:
-    """A node apart from the graph that it was in."""
+    """A node separate from the graph that it was in."""
     found = onnx.NodeProto()
     found.CopyFrom(node)
     return found

@@ -116,7 +116,7 @@ _SMALL = 4096
 
 
 def save_model(model: onnx.ModelProto, path: str | os.PathLike[str], *, external: bool = False) -> None:
-    """Write a model; above 2 GB, or where asked for, weights go into `PATH.data`.
+    """Write a model; above 2 GB, or where requested, weights go into `PATH.data`.
 
     Raises:
         NotWritten, InvalidArgument: as of `replace_file`.

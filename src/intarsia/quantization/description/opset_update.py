@@ -1,4 +1,4 @@
-"""Later operator sets for models whose own has no quantisation of the types that are asked for."""
+"""Later operator sets for models whose own has no quantisation of the types that are requested."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def with_opset_for(
     block: int = 0,
     channels: bool = False,
 ) -> onnx.ModelProto:
-    """The model, converted where its operator set lacks what is asked for; the same object where it does not.
+    """The model, converted where its operator set lacks what is requested; the same object where it does not.
 
     Args:
         weights, activations: QuantType, or ONNX's number.

@@ -136,7 +136,7 @@ class StoredRequest:
 
 
 def request_of(mark: TensorMark, settings: QuantizerSettings, override: Mapping[str, Any]) -> StoredRequest:
-    """What a mark asks of a stored tensor. By channels it is symmetric: QLinear operators take one zero point for all."""
+    """What a mark requires of a stored tensor. By channels it is symmetric: QLinear operators take one zero point for all."""
     kind = type_number(override.get("quant_type", settings.weight_type if mark.weight else settings.activation_type))
     usual = settings.symmetric_weights(kind) if mark.weight else settings.symmetric_activations
     by_channel = override.get("axis", mark.axis) is not None

@@ -87,9 +87,9 @@ class PatternFusion:
         graph.ClearField("node")
         read = {name for node in left for name in node.input} | self.outputs
         graph.node.extend(n for n in left if n.op_type != "Constant" or set(n.output) & read)
-        kept = [copied_tensor(t) for t in graph.initializer if t.name in read]
+        tensors = [copied_tensor(t) for t in graph.initializer if t.name in read]
         del graph.initializer[:]
-        graph.initializer.extend(kept)
+        graph.initializer.extend(tensors)
         return True
 
     def name(self, op_type: str) -> str:
@@ -102,7 +102,7 @@ class PatternFusion:
 
 
 def copied_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    """A stored tensor apart from the graph that it was in."""
+    """A stored tensor separate from the graph that it was in."""
     found = onnx.TensorProto()
     found.CopyFrom(tensor)
     return found

@@ -1,4 +1,4 @@
-"""What a user asks of a quantiser: types, nodes, and the entries of onnxruntime's `extra_options`."""
+"""What a user requests of a quantiser: types, nodes, and the entries of onnxruntime's `extra_options`."""
 
 from __future__ import annotations
 

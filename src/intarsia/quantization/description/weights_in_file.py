@@ -1,4 +1,4 @@
-"""A model whose large weights stay in its file until they are asked for: as external data that lie in the model's own file.
+"""A model whose large weights stay in its file until they are requested: as external data that lie in the model's own file.
 
 A protobuf message is read into memory whole, and beside its bytes: twice the file. Here the message is walked, and the bytes
 of a large stored tensor are left where they are.

@@ -35,13 +35,13 @@ class Nearness:
         left, right = (np.nan_to_num(np.asarray(a, np.float64), posinf=3e38, neginf=-3e38).reshape(-1) for a in (exact, found))
         if left.size != right.size:
             raise InvalidArgument(f"results of different sizes: {list(exact.shape)} and {list(found.shape)}")
-        apart = left - right
+        difference = left - right
         self.count += left.size
         self.signal += float(left @ left)
-        self.noise += float(apart @ apart)
+        self.noise += float(difference @ difference)
         self.found += float(right @ right)
         self.product += float(left @ right)
-        self.largest = max(self.largest, float(np.abs(apart).max(initial=0.0)))
+        self.largest = max(self.largest, float(np.abs(difference).max(initial=0.0)))
 
     @property
     def signal_to_noise(self) -> float:

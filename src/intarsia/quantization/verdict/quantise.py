@@ -67,11 +67,11 @@ class WeightSettings:
         form = BlockFormat(self.bits, self.block, self.symmetric)
         compute: Compute = gptq_compute(moments, GptqSettings())
         if algorithm is not None:
-            compute = partial(_apart, algorithm)
+            compute = partial(_separately, algorithm)
         return WeightOnlyPlan(form, compute, excluded=excluded)
 
 
-def _apart(algorithm: Algorithm, node: onnx.NodeProto, weights: np.ndarray, form: BlockFormat) -> BlockWeights:
+def _separately(algorithm: Algorithm, node: onnx.NodeProto, weights: np.ndarray, form: BlockFormat) -> BlockWeights:
     """What an algorithm that needs no data makes of a node's weights."""
     return algorithm(weights, form)
 
@@ -152,7 +152,7 @@ class _Quantisation:
         self._of = {layer.name: layer for layer in self.layers}
         self._calibrated: tuple[onnx.ModelProto, Ranges] | None = None
         self._largest: dict[str, float] | None = None
-        self._kept: dict[str, str] = {}
+        self._float32: dict[str, str] = {}
         self._moments: dict[str, InputMoments] | None = None
         self._spreads: dict[str, _Spread] = {}
         self.exact = list(_results(self.floats, request.evaluation))
@@ -186,7 +186,7 @@ class _Quantisation:
             quantize_weights(model, self.request.weights.plan(excluded, self._input_moments(model)))
             return model
         found = to_half_floats(model, self.request.kind, names, self._magnitudes())
-        self._kept = found.kept
+        self._float32 = found.in_float32
         return found.model
 
     def _static(self, excluded: list[str]) -> onnx.ModelProto:
@@ -295,7 +295,7 @@ class _Quantisation:
     def _reason(self, layer: Layer) -> str:
         if layer.name in self.request.excluded:
             return "left out by name"
-        return self._kept.get(layer.name, "")
+        return self._float32.get(layer.name, "")
 
     def _warnings(self) -> list[str]:
         request, found = self.request, []

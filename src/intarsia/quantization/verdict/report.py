@@ -88,7 +88,7 @@ class Verdict:
 
     @property
     def within_bound(self) -> bool:
-        """Whether the loss is within the bound that was asked for; True without one."""
+        """Whether the loss is within the bound that was requested; True without one."""
         bound = self.metric.get("bound")
         return bound is None or self.metric["loss"] <= bound
 
@@ -110,9 +110,9 @@ class Verdict:
             bound = self.metric.get("bound")
             against = "" if bound is None else f" (at most {bound:g}: {'kept' if self.within_bound else 'NOT kept'})"
             found.append(f"loss by {self.metric['name']!r}: {self.metric['loss']:.4g}{against}")
-        kept = [layer for layer in self.layers if not layer.quantized]
+        floats = [layer for layer in self.layers if not layer.quantized]
         if self.layers:
-            found.append(f"layers: {len(self.layers) - len(kept)} quantised, {len(kept)} as they were")
+            found.append(f"layers: {len(self.layers) - len(floats)} quantised, {len(floats)} as they were")
         return found
 
     def __str__(self) -> str:

@@ -68,8 +68,8 @@ def _summary(verdict: Verdict) -> str:
     items = "".join(
         f"<li{' class=w' if line.startswith('warning') else ''}>{_escape(line)}</li>" for line in verdict.lines()
     )
-    kept = "" if verdict.within_bound else '<p class="w">The loss is above the bound that was asked for.</p>'
-    return f"<p>{_escape(verdict.kind)}: <code>{_escape(verdict.output)}</code></p>{kept}<ul>{items}</ul>"
+    warning = "" if verdict.within_bound else '<p class="w">The loss is above the requested bound.</p>'
+    return f"<p>{_escape(verdict.kind)}: <code>{_escape(verdict.output)}</code></p>{warning}<ul>{items}</ul>"
 
 
 def _relative(layer: LayerReport) -> float | None:

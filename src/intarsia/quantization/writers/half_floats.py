@@ -23,7 +23,7 @@ from intarsia.quantization.description.tensor_marks import opset_of
 
 _KINDS = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
 _DTYPES = {TensorProto.FLOAT16: np.dtype(np.float16), TensorProto.BFLOAT16: np.dtype(ml_dtypes.bfloat16)}
-USUALLY_KEPT = frozenset({"NonMaxSuppression", "TopK", "CumSum", "Range", "RandomNormal", "RandomUniform"})
+USUALLY_IN_FLOAT32 = frozenset({"NonMaxSuppression", "TopK", "CumSum", "Range", "RandomNormal", "RandomUniform"})
 """Operators whose results depend on the last digits."""
 
 
@@ -32,23 +32,23 @@ class HalfModel:
     """What became of a model.
 
     Attributes:
-        kept: nodes that stay in float32 -> why.
+        in_float32: nodes that stay in float32 -> why.
         converted: how many nodes do not.
     """
 
     model: onnx.ModelProto
-    kept: dict[str, str] = field(default_factory=dict)
+    in_float32: dict[str, str] = field(default_factory=dict)
     converted: int = 0
 
 
 def to_half_floats(
-    model: onnx.ModelProto, kind: str = "float16", kept: Collection[str] = (), largest: dict[str, float] | None = None
+    model: onnx.ModelProto, kind: str = "float16", in_float32: Collection[str] = (), largest: dict[str, float] | None = None
 ) -> HalfModel:
     """The model, in place, in 16-bit floats.
 
     Args:
         kind: "float16" or "bfloat16".
-        kept: names of nodes, and operators, that stay in float32.
+        in_float32: names of nodes, and operators, that stay in float32.
         largest: the largest magnitude of values, where it is known: a node that reads or computes a larger one than the type
             has stays in float32.
 
@@ -57,13 +57,13 @@ def to_half_floats(
     """
     if kind not in _KINDS:
         raise InvalidArgument(f"16-bit floats: expected {' or '.join(_KINDS)}, got {kind!r}")
-    return _Conversion(with_shapes(model), _KINDS[kind], {*kept, *USUALLY_KEPT}, largest or {}).done()
+    return _Conversion(with_shapes(model), _KINDS[kind], {*in_float32, *USUALLY_IN_FLOAT32}, largest or {}).done()
 
 
 class _Conversion:
-    def __init__(self, model: onnx.ModelProto, kind: int, kept: set[str], largest: dict[str, float]) -> None:
+    def __init__(self, model: onnx.ModelProto, kind: int, in_float32: set[str], largest: dict[str, float]) -> None:
         self.model, self.kind, self.dtype = model, kind, _DTYPES[kind]
-        self.keep, self.largest = kept, largest
+        self.keep, self.largest = in_float32, largest
         self.limit = float(ml_dtypes.finfo(self.dtype).max)
         graph = model.graph
         self.stored = {t.name: t for t in graph.initializer}
@@ -79,11 +79,11 @@ class _Conversion:
         graph = self.model.graph
         for node in graph.node:
             own = copied(node)
-            why = self._why_kept(own)
+            why = self._why_float32(own)
             if why:
                 self._keep(own)
                 if why != _NO_FLOATS:
-                    self.result.kept[node.name or node.output[0]] = why
+                    self.result.in_float32[node.name or node.output[0]] = why
             else:
                 self._convert(own)
                 self.result.converted += 1
@@ -102,7 +102,7 @@ class _Conversion:
     def _is_single(self, name: str) -> bool:
         return bool(self.types.get(name) == TensorProto.FLOAT)
 
-    def _why_kept(self, node: onnx.NodeProto) -> str:
+    def _why_float32(self, node: onnx.NodeProto) -> str:
         floats = [n for n in (*node.input, *node.output) if n and self._is_single(n)]
         if any(n and not self.types.get(n) for n in (*node.input, *node.output)):
             return "types of its values are not known"

@@ -307,7 +307,7 @@ class QdqWriter:
 
 
 def pair_domain(settings: QuantizerSettings, opset: int) -> str:
-    """The domain of QuantizeLinear: onnxruntime's where asked for, and for 16 and 4 bits before opset 21, which has them."""
+    """The domain of QuantizeLinear: onnxruntime's where requested, and for 16 and 4 bits before opset 21, which has them."""
     if settings.option("UseQDQContribOps"):
         return MICROSOFT
     wanted = {settings.weight_type, settings.activation_type, *(q.tensor_type for q in settings.overrides.get_quant_types())}

@@ -209,7 +209,7 @@ def _gemm(b: NodeBuilder) -> Var:
 
 
 def _einsum(b: NodeBuilder) -> Var:
-    """Two operands at most: kept labels in front, the summed ones between, as one product of matrices."""
+    """Two operands at most: batch labels in front, the summed ones between, as one product of matrices."""
     b.only(*FLOATS)
     equation = str(b.attribute("equation")).replace(" ", "")
     if "." in equation:

@@ -34,7 +34,7 @@ def _identity(b: NodeBuilder) -> Var:
 
 
 def _dropout(b: NodeBuilder) -> list[Var]:
-    """Of inference: the data, and a mask of what is kept, which is all."""
+    """Of inference: the data, and a mask of what stays, which is all."""
     b.only(*FLOATS)
     training = b.constant(2) if b.has(2) else None
     if b.attribute("is_test", 1) == 0 or (b.has(2) and (training is None or bool(training))):

@@ -72,7 +72,7 @@ def _gather_nd(b: NodeBuilder) -> Var:
     b.only(*ALL)
     batch = int(b.attribute("batch_dims", 0))
     if len(b.shape(1)) < 2:
-        raise b.refuse("Core ML's gather_nd gives tensors, and one place alone is asked for")
+        raise b.refuse("Core ML's gather_nd gives tensors, and one place alone is requested")
     at = _vector_places(b, batch)
     return b.moved(b.x(), lambda v: b.mb.gather_nd(x=v, indices=at, batch_dims=batch))
 

@@ -207,17 +207,17 @@ def _depth_to_space(b: NodeBuilder) -> Var:
     b.only(*ALL)
     n, c, h, w = b.shape()
     size = int(b.attribute("blocksize"))
-    kept = c // size**2
+    depth = c // size**2
     mb = b.mb
     x = b.x()
     if b.attribute("mode", "DCR") == "DCR":
-        x = b.reshape(x, (n * size, size, kept, h, w))  # rows of blocks, columns of blocks, channels
-        x = b.reshape(mb.transpose(x=x, perm=[0, 2, 3, 4, 1]), (n, size, kept, h, w * size))
+        x = b.reshape(x, (n * size, size, depth, h, w))  # rows of blocks, columns of blocks, channels
+        x = b.reshape(mb.transpose(x=x, perm=[0, 2, 3, 4, 1]), (n, size, depth, h, w * size))
         x = mb.transpose(x=x, perm=[0, 2, 3, 1, 4])
     else:
-        x = b.reshape(x, (n * kept, size, size, h, w))
-        x = b.reshape(mb.transpose(x=x, perm=[0, 3, 1, 4, 2]), (n, kept, h, size, w * size))
-    return b.reshape(x, (n, kept, h * size, w * size))
+        x = b.reshape(x, (n * depth, size, size, h, w))
+        x = b.reshape(mb.transpose(x=x, perm=[0, 3, 1, 4, 2]), (n, depth, h, size, w * size))
+    return b.reshape(x, (n, depth, h * size, w * size))
 
 
 def _space_to_depth(b: NodeBuilder) -> Var:

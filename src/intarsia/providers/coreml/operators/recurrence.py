@@ -252,8 +252,8 @@ def _gru(b: NodeBuilder) -> list[Var]:
             r = f(b, _clipped(b, mb.add(x=parts[1], y=product(h, 1))))
             inner = mb.mul(x=r, y=product(h, 2)) if before else product(mb.mul(x=r, y=h), 2)
             new = g(b, _clipped(b, mb.add(x=parts[2], y=inner)))
-            kept = mb.sub(x=b.number(1), y=z)
-            return [mb.add(x=mb.mul(x=kept, y=new), y=mb.mul(x=z, y=h))]
+            complement = mb.sub(x=b.number(1), y=z)
+            return [mb.add(x=mb.mul(x=complement, y=new), y=mb.mul(x=z, y=h))]
 
         return step
 

@@ -1,6 +1,6 @@
 """What the kernels of the first tier are called with: their specs, and the arguments of those that are loops.
 
-Apart from `kernel_set`, which writes them: a first session needs no more than this.
+Without `kernel_set`, which writes them: a first session needs no more than this.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNK = 4096  # elements that a loop of `loop_nest` goes over at once
 WINDOWS = tuple(((k, k), (s, s)) for k in (3, 5, 7) for s in (1, 2))
 POOLS = (
     ((2, 2), (2, 2)), ((3, 3), (2, 2)), ((3, 3), (1, 1)), ((5, 5), (1, 1)),
-    *((window, (1, 1)) for k in (5, 9, 13) for window in ((k, 1), (1, k))),  # wide ones are taken apart by a rule
+    *((window, (1, 1)) for k in (5, 9, 13) for window in ((k, 1), (1, k))),  # wide ones are decomposed by a rule
 )  # fmt: skip
 # Operators of one float32 operand, and the attributes that their nodes have in common where any are given.
 UNARY: Mapping[str, Mapping[str, Any]] = {

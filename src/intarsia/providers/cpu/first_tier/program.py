@@ -103,7 +103,7 @@ class FirstTierProgram(NodeProgram):
 
 
 class _Constants(Mapping[str, np.ndarray]):
-    """The arrays of a graph's constants; each is computed, or read, when it is asked for."""
+    """The arrays of a graph's constants; each is computed, or read, when it is requested."""
 
     def __init__(self, graph: Graph) -> None:
         self._constants = graph.constants

@@ -186,7 +186,7 @@ def plan_of(program: CpuProgram, env: dict[str, int], units: _Units, inputs: Seq
     segment nor a call list (`dynamic_plans` has the others)."""
     executable = program.executable
     only = units[0] if len(units) == 1 else None
-    single = only if isinstance(only, BoundSegment) and not executable.late() else None
+    single = only if isinstance(only, BoundSegment) and not executable.dynamic_constraints() else None
     if single is not None or not units:
         plan = _native_plan(executable, env, single, inputs)
         if plan is not None:

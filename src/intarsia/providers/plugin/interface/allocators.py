@@ -58,11 +58,11 @@ _FUNCTIONS = {
 def host_allocator() -> Any:
     """The OrtAllocator of the processor's memory, which lives as long as the process."""
     allocator = structure("OrtAllocator")(version=NEWEST)
-    allocator.kept = []
+    allocator.held = []
     for one in tables()["OrtAllocator"]:
         if (function := _FUNCTIONS.get(one.name)) is not None:
             callback = one.prototype(callback=True)(function)
-            allocator.kept.append(callback)
+            allocator.held.append(callback)
             setattr(allocator, one.name, ctypes.cast(callback, ctypes.c_void_p).value)
     atexit.register(_retire, lasting(allocator))
     return allocator

@@ -285,7 +285,7 @@ def _get_attribute_tensor(handle: int, out: int) -> None:
 def _read_attribute(handle: int, kind: int, data: int | None, room: int, out: int) -> None:
     attribute = find(handle, Attribute)
     if attribute.kind != kind:
-        raise InvalidArgument(f"attribute {attribute.name!r} is of type {attribute.kind}, was asked for as {kind}")
+        raise InvalidArgument(f"attribute {attribute.name!r} is of type {attribute.kind}, was requested as {kind}")
     content = attribute_bytes(attribute.value, kind)
     put(out, len(content), _SIZE)
     if len(content) > room or not data:

@@ -1,7 +1,7 @@
 """What a plugin holds of the host's objects: numbers that stand for them.
 
 A handle is looked up and never followed, so that one that is stale or wrong is an error with its number. An object lives as
-long as its owner here has it; what the interface gives to the plugin is kept until the plugin releases it.
+long as its owner here has it; what the interface gives to the plugin is held until the plugin releases it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class HostObject:
 
     def text(self, value: str) -> int:
         """The address of a text in UTF-8 that lives as long as this object."""
-        kept = self._texts.setdefault(value, value.encode("utf-8", "replace"))
-        return address_of(kept)
+        encoded = self._texts.setdefault(value, value.encode("utf-8", "replace"))
+        return address_of(encoded)
 
 
 _T = TypeVar("_T", bound=HostObject)
@@ -73,9 +73,9 @@ def held_count() -> int:
     return len(_held)
 
 
-def address_of(kept: bytes) -> int:
+def address_of(encoded: bytes) -> int:
     """Where the bytes are; valid as long as they are."""
-    address = ctypes.cast(ctypes.c_char_p(kept), ctypes.c_void_p).value
+    address = ctypes.cast(ctypes.c_char_p(encoded), ctypes.c_void_p).value
     assert address is not None
     return address
 

@@ -65,15 +65,15 @@ def _served(table: str) -> tuple[Any, list[Any]]:
     if table == "OrtApi":
         addresses |= native_for({name: addresses[name] for name in NAMES}, served_address("OrtEpApi"))
     made = lasting((ctypes.c_void_p * len(entries))(*addresses.values()))
-    kept = [i for i, one in enumerate(entries) if one.name == "GetEpApi"]
-    atexit.register(_retire, made, kept)
+    staying = [i for i, one in enumerate(entries) if one.name == "GetEpApi"]
+    atexit.register(_retire, made, staying)
     return made, callbacks
 
 
-def _retire(table: Any, kept: list[int]) -> None:
+def _retire(table: Any, staying: list[int]) -> None:
     """The interpreter ends: destructors of plugins run after it, and call what they know of the host."""
     if address := nothing():
-        table[:] = [table[i] if i in kept else address for i in range(len(table))]
+        table[:] = [table[i] if i in staying else address for i in range(len(table))]
 
 
 def _callback(table: str, one: Entry) -> Any:
@@ -105,7 +105,7 @@ def guarded(function: Callable[..., Any], name: str, result: str) -> Callable[..
 
 
 refused: list[int] = []
-"""Versions that plugins asked for and did not get."""
+"""Versions that plugins requested and did not get."""
 
 
 def _get_api(version: int) -> int | None:
@@ -114,7 +114,7 @@ def _get_api(version: int) -> int | None:
         return served_address("OrtApi")
     refused.append(version)
     _logger.error(
-        "a plugin asked for version %d of onnxruntime's interface; Intarsia has versions %d to %d: install a release of the "
+        "a plugin requested version %d of onnxruntime's interface; Intarsia has versions %d to %d: install a release of the "
         "plugin for one of these", version, OLDEST, NEWEST,
     )  # fmt: skip
     return None
@@ -134,5 +134,5 @@ def api_base() -> Any:
         ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)(_get_api), ctypes.CFUNCTYPE(ctypes.c_void_p)(_get_version),
     )  # fmt: skip
     base: Any = structure("OrtApiBase")(*(ctypes.cast(one, ctypes.c_void_p).value for one in functions))
-    base.kept = functions
+    base.held = functions
     return base

@@ -1,4 +1,4 @@
-"""`qnn_preprocess_model`: a model in operators that Qualcomm's QNN runs as one, with channels last where asked."""
+"""`qnn_preprocess_model`: a model in operators that Qualcomm's QNN runs as one, with channels last on request."""
 
 from __future__ import annotations
 

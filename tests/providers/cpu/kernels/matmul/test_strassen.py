@@ -1,4 +1,4 @@
-"""Products by seven multiplications in the place of eight, here also on CPUs that do not take them by themselves."""
+"""Products by seven multiplications instead of eight, here also on CPUs that do not take them by themselves."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_one_row_and_several_of_a_larger_layer(op: str, layout: int) -> None:
 @pytest.mark.parametrize("free", [False, True])
 @pytest.mark.parametrize("op", ["LSTM", "GRU"])
 def test_input_products_of_many_rows(op: str, free: bool) -> None:
-    """Of so many that seven multiplications may stand in the place of eight; of one row more, and of one alone."""
+    """Of so many that seven multiplications may stand instead of eight; of one row more, and of one alone."""
     operands = layer(op, 20, 16, 256, 130, 1, "B")
     operands = {n: a / np.float32(1 if n == "X" else 8) for n, a in operands.items()}
     made = program(op, operands, OUTPUTS[op], {}, free=free)

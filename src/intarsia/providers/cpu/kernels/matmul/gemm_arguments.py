@@ -1,6 +1,6 @@
 """What products of matrices are (`GemmSpec`), and what their kernels (`gemm_kernel`) are called with.
 
-Apart from the kernels' texts: who calls kernels that are there needs nothing of what writes them.
+Without the kernels' texts: who calls kernels that are there needs nothing of what writes them.
 """
 
 from __future__ import annotations

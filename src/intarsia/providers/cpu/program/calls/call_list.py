@@ -162,7 +162,7 @@ def call_list_of(
 ) -> CallList | None:
     """A program as a call list; None where a unit is neither a bound segment nor one of `functions` (by the step's id), or
     sizes that shapes are made of, or that must be compared, are known only in a run."""
-    if executable.late():
+    if executable.dynamic_constraints():
         return None
     places: dict[str, int] = {v.name: i for i, v in enumerate(executable.inputs)}
     behind: list[Any] = []

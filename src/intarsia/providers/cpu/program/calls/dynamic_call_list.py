@@ -59,7 +59,7 @@ class DynamicCallList:
         self.behind: list[Any] = []
         self.symbols: list[str] = []  # that calls made known so far
         self.calls = [self._call(unit, executable) for unit in units]
-        self.late = executable.late()
+        self.constraints = executable.dynamic_constraints()
         results = zip(executable.outputs, executable.results, strict=True)
         outputs = [(self._place(r.buffer), r.shared, r.view, name) for name, r in results]
         self.places = [place for place, *_ in outputs]
@@ -128,7 +128,7 @@ class DynamicCallList:
                 values[place] = value
             for place, entries in learned:
                 learn(entries, values[place], env)
-        check_known(self.late, env)
+        check_known(self.constraints, env)
         results = [values[i] for i in self.places]
         for at, place, shared, view, name in self.changed:
             value = values[place]

@@ -192,7 +192,7 @@ class TimedPlan(Plan):
             for name in made:
                 if name in learned:
                     executable.learn(name, values.get(name), env)
-        check_known(executable.late(), env)
+        check_known(executable.dynamic_constraints(), env)
         return collected(program, values, inputs, env)
 
 

@@ -81,7 +81,7 @@ def by_pixels(spec: WindowSpec, target: Target) -> bool:
     """Whether all channels of some pixels come before the next pixels, whose addresses are in few registers. Of 32 bytes two
     vectors share a line of the cache, which would be gone when the second reads it; and of 16 registers LLVM would spill
     those that have the distance of each pixel. Of a window of one line no other line of the output reads a pixel again, so
-    that what neighbouring outputs see has to stay in the first-level cache, where pixels far apart share few sets (AVX-512)."""
+    that what neighbouring outputs see has to stay in the first-level cache, where distant pixels share few sets (AVX-512)."""
     return target.is_avx2 or spec.is_flat and target.vector_bytes == _LONG_VECTOR_NBYTES
 
 

@@ -1,4 +1,4 @@
-"""What NVIDIA's libraries found out on this machine, kept for later processes: times of kernels, and compiled kernels."""
+"""What NVIDIA's libraries found out on this machine, cached for later processes: times of kernels, and compiled kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from intarsia.device.cuda import CudaDevice
 from intarsia.providers.tensorrt.library import Library
 
 
-class _Kept:
+class _Cached:
     """Bytes under one key, in a folder of the user's or in Intarsia's cache."""
 
     def __init__(self, folder: str, key: str) -> None:
@@ -27,15 +27,15 @@ def _machine(library: Library, gpu: CudaDevice) -> str:
     return f"{library.title} on {gpu.device.description} {gpu.architecture}"
 
 
-class TimingCache(_Kept):
-    """Full TensorRT's measured times of kernels on this GPU. `folder` None: none are kept."""
+class TimingCache(_Cached):
+    """Full TensorRT's measured times of kernels on this GPU. `folder` None: none are cached."""
 
     def __init__(self, library: Library, gpu: CudaDevice, folder: str | None) -> None:
         super().__init__(folder or "", f"tensorrt-times-{content_key(_machine(library, gpu))}")
         self._used = folder is not None
 
     def find(self) -> bytes | None:
-        """b"" where nothing was measured yet, None where nothing is to be kept."""
+        """b"" where nothing was measured yet, None where nothing is to be cached."""
         return (super().find() or b"") if self._used else None
 
     def keep(self, data: bytes) -> None:
@@ -43,7 +43,7 @@ class TimingCache(_Kept):
             super().keep(data)
 
 
-class KernelCache(_Kept):
+class KernelCache(_Cached):
     """What TensorRT-RTX compiled of one engine for this GPU."""
 
     def __init__(self, library: Library, gpu: CudaDevice, folder: str, engine: bytes) -> None:
