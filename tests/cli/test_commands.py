@@ -227,11 +227,65 @@ def test_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert all(title in out for title in ("by provider", "by operator", "by layer", "by kernel", "roofline: "))
     assert {event["ph"] for event in json.loads((tmp_path / "trace.json").read_text())} == {"X"}
-    assert "<th>time</th>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert '"runs":2' in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert main(["profile", MODEL, "-n", "2", "--json", *REFERENCE]) == 0
     data = json.loads(capsys.readouterr().out)
     assert len(data["run_milliseconds"]) == 2
     assert data["by_provider"][0]["name"] == "ReferenceExecutionProvider"
+
+
+def test_profiles_are_saved_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second, page = (str(tmp_path / name) for name in ("first.json", "second.json", "page.html"))
+    assert main(["profile", MODEL, "-n", "2", "--save", first]) == 0
+    assert main(["profile", MODEL, "-n", "2", "--save", second, "--compare", first, "--html", page]) == 0
+    assert re.search(r"before [\d.]+ ms, after [\d.]+ ms a run", capsys.readouterr().out)
+    assert '"picture":false' not in Path(page).read_text(encoding="utf-8")
+    assert main(["profile", second, "--compare", first, "--html", page, "--top", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "by operator" in out and "the largest 1 of" in out
+    assert '"picture":false' in Path(page).read_text(encoding="utf-8")
+    assert main(["profile", second, "--compare", first, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["by_kernel"]
+    assert main(["profile", second]) == 0
+    assert "2 runs: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["profile", "p.json", "-i", "x=@ones"], "a saved profile is not run again: --input"),
+        (["profile", "p.json", "--html", "page.html"], "a saved profile has no graph"),
+        (["profile", MODEL, "--compare", "p.json"], "expected a profile as"),
+    ],
+)
+def test_saved_profiles_that_do_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "p.json").write_text("{}")
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("provider", ["CPUExecutionProvider", "ReferenceExecutionProvider"])
+@pytest.mark.parametrize(
+    ("text", "dims"),
+    [
+        ("(float[a, b] x, float[c, d] w) => (float[a, d] y) { y = MatMul(x, w) }", ["a=2", "b=3", "c=4", "d=2"]),
+        ("(float[a] x, float[b] w) => (float[q] y) { y = Add(x, w) }", ["a=2", "b=3"]),
+        ("(float[a, 7] x) => (float[q, 3] y) <int64[2] s = {-1, 3}> { y = Reshape(x, s) }", ["a=2"]),
+        ("(float[a] x) => (float[1] y) <int64[1] s = {500}> { y = Gather(x, s) }", ["a=3"]),
+    ],
+)
+def test_a_run_that_fails_for_its_sizes_is_no_wrong_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], provider: str, text: str, dims: list[str]
+) -> None:
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
+    onnx.save(model, tmp_path / "m.onnx")
+    given = [word for dim in dims for word in ("-d", dim)]
+    assert main(["run", str(tmp_path / "m.onnx"), "-p", provider, *given]) == 1
+    assert "error: node " in capsys.readouterr().err
+    assert main(["run", str(tmp_path / "m.onnx"), "-p", provider, *given, "-d", "none=1"]) == 2
 
 
 def test_bench_with_the_roofline(capsys: pytest.CaptureFixture[str]) -> None:

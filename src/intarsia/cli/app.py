@@ -30,11 +30,12 @@ from intarsia.cli import (
     run,
 )
 from intarsia.cli.command_help import Command, Group, ProgramCommand
+from intarsia.cli.detections.suppress import Limits
 from intarsia.cli.inputs.feeds import FeedOptions, parse_dims
 from intarsia.cli.inputs.pictures import FITS, PRESETS
 from intarsia.cli.interrupt import interruptible
 from intarsia.cli.show import errors, print_json
-from intarsia.errors import IntarsiaError, InvalidArgument
+from intarsia.errors import IntarsiaError, InvalidArgument, InvalidGraph, InvalidProtobuf
 from intarsia.providers.fallback import ProviderWarning
 
 FAILED, MISUSED, INCOMPLETE = 1, 2, 4
@@ -177,6 +178,11 @@ def run_model(
     std: Annotated[str, typer.Option(help="See --mean.")] = "",
     fit: Annotated[str, typer.Option(help=f"How pictures get the input's size: {', '.join(FITS)}.")] = "",
     bgr: Annotated[bool | None, typer.Option("--bgr/--rgb", help="Which channel of a picture is first.")] = None,
+    draw: Annotated[
+        Path | None, typer.Option(help="Draw what a detector found into a copy of the picture; a folder for several.")
+    ] = None,
+    score: Annotated[float, typer.Option(min=0, max=1, help="With --draw: the least score of what counts.")] = 0.25,
+    iou: Annotated[float, typer.Option(min=0, max=1, help="With --draw: how far two boxes of a class may overlap.")] = 0.45,
     operators: Operators = None,
     config: Config = None,
     untrusted: Annotated[
@@ -192,6 +198,8 @@ def run_model(
 
     `intarsia run net.onnx -i photo.jpg --top 5 --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225`
 
+    `intarsia run yolo.onnx -i street.jpg --draw found.jpg`
+
     `intarsia run bert.onnx -i 'input_ids=[[101, 2023, 102]]' -i attention_mask=@ones -d seq=3 -o out.npz`
 
     `intarsia run found.onnx --untrusted --process --config untrusted.seconds=5`
@@ -199,7 +207,7 @@ def run_model(
     entries = [*(config or []), *(["untrusted.process=1"] if process else [])]
     pictures = {"mean": _numbers(mean, "--mean"), "std": _numbers(std, "--std"), "fit": fit or None, "bgr": bgr}
     feed_options = _feed_options(dim, shape, seed, preset, pictures)
-    show = run.OutputOptions(top, labels, output)
+    show = run.OutputOptions(top, labels, output, draw, Limits(score, iou))
     run.run_model(model, inputs or [], _names(provider), feed_options, threads, show, entries, untrusted=untrusted)
 
 
@@ -592,7 +600,7 @@ def run_command(arguments: Sequence[str] | None) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else FAILED if stop.code else 0
     except IntarsiaError as error:
-        return _fail(error, str(error), MISUSED if isinstance(error, InvalidArgument) else FAILED, as_json)
+        return _fail(error, str(error), MISUSED if _is_misuse(error) else FAILED, as_json)
     except OSError as error:
         if error.filename is None:
             raise
@@ -603,6 +611,11 @@ def run_command(arguments: Sequence[str] | None) -> int:
         message: Callable[[], str] = getattr(error, "format_message", error.__str__)
         return _fail(error, message(), MISUSED, as_json)
     return int(result or 0)
+
+
+def _is_misuse(error: IntarsiaError) -> bool:
+    """Whether the command is wrong, and not a model or a run that fails for the sizes and numbers it was given."""
+    return isinstance(error, InvalidArgument) and not isinstance(error, (InvalidGraph, InvalidProtobuf))
 
 
 def _is_usage_error(error: Exception) -> bool:

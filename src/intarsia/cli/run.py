@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,8 +13,9 @@ import numpy as np
 from rich.markup import escape
 
 import intarsia
+from intarsia.cli.detections.suppress import Limits
 from intarsia.cli.inputs.feeds import FeedOptions, build_feeds
-from intarsia.cli.inputs.pictures import labels_in_metadata
+from intarsia.cli.inputs.pictures import SUFFIXES, labels_in_metadata
 from intarsia.cli.inputs.signature import Signature
 from intarsia.cli.show import compiling, describe_value, format_value, note, note_feeds, screen, top_scores, working
 from intarsia.errors import InvalidArgument
@@ -25,11 +27,19 @@ from intarsia.printable import file_name
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What to do with outputs: show the `top` largest scores with names from `labels`, write them to `path`."""
+    """What to do with outputs: show the `top` largest scores with names from `labels`, write them to `path`, draw what a
+    detector found to `draw`, within `limits`."""
 
     top: int = 0
     labels: Path | None = None
     path: Path | None = None
+    draw: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    def check(self) -> None:
+        """Raises InvalidArgument where a picture is to have the outputs' numbers."""
+        if self.path is not None and self.path.suffix.lower() in SUFFIXES:
+            raise InvalidArgument(f"--output writes numbers: FILE.npz or a folder; --draw {self.path} draws what was found")
 
 
 def open_session(
@@ -82,17 +92,26 @@ def run_model(
     Raises:
         IntarsiaError: the model, an option or the run.
     """
+    show.check()
     session = open_session(model, providers, threads, config=config, untrusted=untrusted, waits=False)
     signature = Signature.of_session(session)
     labels = read_labels(show.labels) if show.labels else labels_in_metadata(signature.metadata)
     feeds = build_feeds(signature, specs, feed_options)
     note_feeds(feeds)
+    if show.draw is not None:
+        from intarsia.cli.detections.show import Drawing, files_to_draw, show_detections
+
+        files = files_to_draw(feeds, show.draw)
     with working(f"running {model.name}"):
         values = [session.run(None, feed) for feed in feeds.each_round()]
     names = [info.name for info in session.get_outputs()]
     outputs = {name: _joined(parts) for name, parts in zip(names, zip(*values, strict=True), strict=True)}
-    for name, value in outputs.items():
-        show_output(name, value, show.top, labels)
+    if show.draw is not None:
+        rounds = [dict(zip(names, each, strict=True)) for each in values]
+        show_detections(signature, feeds, rounds, Drawing(files, labels, show.limits))
+    else:
+        for name, value in outputs.items():
+            show_output(name, value, show.top, labels)
     if show.path:
         write_outputs(outputs, show.path)
         note(f"written to {show.path}")

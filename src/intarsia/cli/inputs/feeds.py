@@ -51,6 +51,8 @@ class Feeds:
         guessed: sizes that nobody gave, by the dimension's name.
         notes: what a user should know: which sizes were guessed, arrays of files that were not used.
         rounds: how many runs it takes: the model's first dimension is fixed, and inputs were given several times.
+        pictures: files of pictures by input, one for each row of its array; more rows repeat them.
+        fit: how they got the input's size.
     """
 
     arrays: dict[str, np.ndarray]
@@ -59,6 +61,8 @@ class Feeds:
     notes: tuple[str, ...] = ()
     rounds: int = 1
     parted: frozenset[str] = frozenset()
+    pictures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fit: str = ""
 
     def at_once(self) -> dict[str, np.ndarray]:
         """The arrays of one run.
@@ -141,6 +145,7 @@ class _FeedBuilder:
         self.arrays: dict[str, np.ndarray] = {}
         self.origins: dict[str, str] = {}
         self.rounds: dict[str, int] = {}
+        self.pictures: dict[str, tuple[str, ...]] = {}
 
     def build(self, specs: Sequence[str]) -> Feeds:
         """Arrays that have sizes of their own come first, then pictures, which are made to fit, then what is made up."""
@@ -162,7 +167,8 @@ class _FeedBuilder:
         arrays = {info.name: self.arrays[info.name] for info in self.model.inputs}
         parted = frozenset(name for name, count in self.rounds.items() if count > 1)
         notes = (*self.notes, *([guesses] if guesses else ()))
-        return Feeds(arrays, self.origins, self.sizes.guessed, notes, max(counts), parted)
+        files, fit = self.pictures, self.preprocessing.fit
+        return Feeds(arrays, self.origins, self.sizes.guessed, notes, max(counts), parted, files, fit)
 
     def _info(self, name: str) -> InputInfo:
         return next(info for info in self.model.inputs if info.name == name)
@@ -207,6 +213,8 @@ class _FeedBuilder:
         pictures = all(map(_is_picture, forms))
         array = parts[0] if len(parts) == 1 else _joined(parts, forms, info)
         array, times = self._repeated(array, info) if pictures else (array, 1)
+        if pictures:
+            self.pictures[info.name] = tuple(map(str, forms))
         self.arrays[info.name] = array
         self.origins[info.name] = _origin(forms, times)
         self.rounds[info.name] = self._rounds(array, info) if len(forms) > 1 else 1

@@ -121,7 +121,7 @@ def read_picture(path: Path, info: InputInfo, sizes: list[int | None], how: Prep
     if axes is None:
         raise InvalidArgument(f"input {info.name!r} of shape {list(info.shape)} is no picture: expected 1, 3 or 4 channels")
     channels, height, width = (sizes[axis] for axis in axes)
-    picture = _opened(path, info).convert(_MODES[channels or 3])
+    picture = opened_picture(path, f"input {info.name!r}").convert(_MODES[channels or 3])
     size = (width or picture.width, height or picture.height)
     pixels = np.asarray(_FITTED[how.fit](picture, size)).reshape(size[1], size[0], -1)
     if how.bgr and pixels.shape[-1] == 3:
@@ -133,7 +133,12 @@ def read_picture(path: Path, info: InputInfo, sizes: list[int | None], how: Prep
     return np.ascontiguousarray(array[None] if len(info.shape) == 4 else array).astype(dtype.numpy)
 
 
-def _opened(path: Path, info: InputInfo) -> Image:
+def opened_picture(path: Path, where: str) -> Image:
+    """A picture as people see it; `where` is what wants it, for errors.
+
+    Raises:
+        InvalidArgument: it cannot be read.
+    """
     try:
         from PIL import Image, ImageOps
     except ModuleNotFoundError as error:
@@ -143,9 +148,33 @@ def _opened(path: Path, info: InputInfo) -> Image:
             file.load()
             return ImageOps.exif_transpose(file)  # as people see it: cameras store pictures lying on their side
     except FileNotFoundError:
-        raise InvalidArgument(f"input {info.name!r}: the picture {str(path)!r} does not exist") from None
+        raise InvalidArgument(f"{where}: the picture {str(path)!r} does not exist") from None
     except (OSError, Image.DecompressionBombError) as error:
-        raise InvalidArgument(f"input {info.name!r}: cannot read the picture {str(path)!r}: {error}") from error
+        raise InvalidArgument(f"{where}: cannot read the picture {str(path)!r}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a model's input lies in the picture it was made of: x and y of the picture are those of the input times `scale`
+    and plus `offset`, each of two numbers."""
+
+    scale: tuple[float, float]
+    offset: tuple[float, float]
+
+
+def placement(fit: str, picture: tuple[int, int], size: tuple[int, int]) -> Placement:
+    """Of a picture that was made to fit an input; both sizes are (width, height)."""
+    if fit == "letterbox":
+        part = min(size[0] / picture[0], size[1] / picture[1])
+        inner = (max(1, round(picture[0] * part)), max(1, round(picture[1] * part)))
+        scale = (picture[0] / inner[0], picture[1] / inner[1])
+        left, top = (size[0] - inner[0]) // 2, (size[1] - inner[1]) // 2
+        return Placement(scale, (-left * scale[0], -top * scale[1]))
+    if fit == "crop":
+        part = _CROPPED * min(picture[0] / size[0], picture[1] / size[1])
+        width, height = size[0] * part, size[1] * part
+        return Placement((part, part), ((picture[0] - width) / 2, (picture[1] - height) / 2))
+    return Placement((picture[0] / size[0], picture[1] / size[1]), (0.0, 0.0))
 
 
 def _stretched(picture: Image, size: tuple[int, int]) -> Image:

@@ -1,0 +1,1 @@
+"""What detectors find in pictures: outputs that are recognised, boxes that overlap, and the boxes drawn."""
