@@ -159,7 +159,8 @@ class ExecutionProvider:
 `get_data_transfer`, `get_allocator` | a session is made; transfers: in runs |
     | lifetime | `devices`, `ep_devices`, `emulated`, `library_version`, `warm_up`, `on_session`, `on_partitioned`, `share`, \
 `save`, `restore`, `context_node`, `compatibility_info`, `check_compatibility`, \
-`set_dynamic_options`, `release_graphs` | devices are listed; a model is compiled, saved, loaded; options change |
+`model_compatibility`, `set_dynamic_options`, `release_graphs` \
+| devices are listed; a model is compiled, saved, loaded; options change |
 
     `supports` and `compile` have a default where `get_kernel_registry` gives kernels. A session calls all of these in the
     thread that makes it, and `get_data_transfer` in all threads that run it; sessions that were given one instance may call
