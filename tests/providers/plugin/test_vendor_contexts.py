@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -137,3 +140,25 @@ class TestQNN:
         found = session.run(None, {"x": x})[0]
         w1, w2 = (numpy_helper.to_array(weight).astype(np.float64) for weight in weights)
         np.testing.assert_allclose(found, np.maximum(x @ w1, 0) @ w2, rtol=0.02, atol=0.05)  # computed in float16
+        if not place:
+            np.save(tmp_path / "x.npy", x)
+            assert np.array_equal(in_onnxruntime(target), found)
+
+
+def in_onnxruntime(model: Path) -> np.ndarray:
+    """What onnxruntime makes of the model, by QNN's plugin in a process of its own, from x.npy beside it."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        pytest.skip("needs onnxruntime")
+    program = f"""
+import numpy, onnxruntime
+onnxruntime.set_default_logger_severity(4)
+onnxruntime.register_execution_provider_library({QNN!r}, {str(library_path("onnxruntime_qnn"))!r})
+options = onnxruntime.SessionOptions()
+devices = [device for device in onnxruntime.get_ep_devices() if device.ep_name == {QNN!r}]
+options.add_provider_for_devices(devices[:1], {{"backend_type": "htp"}})
+session = onnxruntime.InferenceSession({str(model)!r}, options)
+numpy.save("y.npy", session.run(None, {{"x": numpy.load("x.npy")}})[0])
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=model.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return np.asarray(np.load(model.with_name("y.npy")))

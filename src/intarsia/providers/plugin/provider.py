@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +19,7 @@ from intarsia.providers.plugin.capability import CapabilityQuery, Claim, ask
 from intarsia.providers.plugin.compiled_part import CompiledPart, FusedPart, Made, compile_parts
 from intarsia.providers.plugin.contexts import TogetherCompiled
 from intarsia.providers.plugin.factory import Factory
-from intarsia.providers.plugin.interface.graph_view import GraphView
+from intarsia.providers.plugin.interface.graph_view import OF_CONTEXTS, GraphView
 from intarsia.providers.plugin.interface.hardware import KINDS, OrtEpDevice, OrtHardware
 from intarsia.providers.plugin.kernel_program import KernelProgram, adds_float16
 from intarsia.providers.plugin.kernel_registry import KernelEntry
@@ -208,7 +209,8 @@ class PluginExecutionProvider(ExecutionProvider):
             self._together.expect([part.graph for part in given if not answer.taken.isdisjoint(part.nodes)])
 
     def context_node(self, program: Program) -> Node | None:
-        return program.context if isinstance(program, CompiledPart) else None
+        made = program.context if isinstance(program, CompiledPart) else None
+        return made and replace(made, attributes={**OF_CONTEXTS, **made.attributes})  # as onnxruntime writes them
 
     def compatibility_info(self) -> str:
         """What the plugin says of the model that was compiled last; "" where it says nothing."""

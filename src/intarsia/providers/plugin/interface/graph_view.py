@@ -225,7 +225,7 @@ def declares(node: Node, name: str) -> bool:
     return schema is None or name in schema.attributes
 
 
-_OF_CONTEXTS: Mapping[str, Any] = {"main_context": 1, "embed_mode": 1}
+OF_CONTEXTS: Mapping[str, Any] = {"main_context": 1, "embed_mode": 1}
 """Defaults of EPContext, which no package describes; QNN's plugin leaves out what is a default."""
 
 
@@ -233,7 +233,7 @@ _OF_CONTEXTS: Mapping[str, Any] = {"main_context": 1, "embed_mode": 1}
 def default_attributes(domain: str, op_type: str, version: int) -> Mapping[str, Any]:
     """Attributes of an operator that have a constant default, with it."""
     if (domain, op_type) == ("com.microsoft", "EPContext"):
-        return _OF_CONTEXTS
+        return OF_CONTEXTS
     import onnx.defs
     import onnx.helper
 
