@@ -58,6 +58,7 @@ LISTINGS = {
     "dynamic-shapes.md": 5,
     "language-models.md": 2,
     "performance-in-practice.md": 2,
+    "quantising-a-model.md": 5,
     "quantization.md": 3,
     "quickstart.md": 5,
     "io-binding.md": 3,

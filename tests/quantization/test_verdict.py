@@ -275,3 +275,24 @@ def test_half_floats_keep_inputs_outputs_and_named_nodes(tmp_path: Path, kind: s
     assert np.abs(found - exact).max() < (0.01 if kind == "float16" else 0.05) * np.abs(exact).max()
     with pytest.raises(InvalidArgument, match=r"expected float16 or bfloat16, got 'float8'"):
         to_half_floats(made, "float8")
+
+
+def test_other_data_lose_at_most_so_much() -> None:
+    """Of runs whose losses vary, the bound of the bootstrap holds for most further draws of the kind, the mean does not."""
+    numbers_ = np.random.default_rng(3)
+
+    def runs(count: int) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
+        exact = [{"y": numbers_.standard_normal(10)} for _ in range(count)]
+        return exact, [{"y": e["y"] + numbers_.lognormal(-4, 1.5) * numbers_.standard_normal(10)} for e in exact]
+
+    held = {"drop": 0, "drop_elsewhere": 0}
+    for _ in range(30):
+        seen, unseen = runs(24), runs(24)
+        for name in held:
+            bound = getattr(Loss("error"), name)(*seen, [{}] * 24)
+            held[name] += Loss("error").drop(*unseen, [{}] * 24) <= bound
+    assert held["drop_elsewhere"] >= 21 > held["drop"]
+    function = Loss("mine", lambda results, feeds: float(np.mean([r["y"].sum() for r in results])))
+    exact, found = runs(8)
+    assert function.drop_elsewhere(exact, found, [{}] * 8) >= function.drop(exact, found, [{}] * 8)
+    assert Loss("top1").drop_elsewhere(exact[:1], found[:1], [{}]) == Loss("top1").drop(exact[:1], found[:1], [{}])

@@ -223,11 +223,12 @@ class _Quantisation:
     # Measures
 
     def loss(self, floats: frozenset[str]) -> float:
-        """What is lost with these layers in floats."""
+        """What is lost with these layers in floats; with a bound, what other data would lose."""
         if len(floats) == len(self.layers) and not self._is_half():
             return 0.0
         found = list(_results(self.quantized(floats), self.request.evaluation))
-        return self.request.loss.drop(self.exact, found, self.request.evaluation)
+        lost = self.request.loss.drop if self.request.max_drop is None else self.request.loss.drop_elsewhere
+        return lost(self.exact, found, self.request.evaluation)
 
     def _is_half(self) -> bool:
         return self.request.kind in ("float16", "bfloat16")
@@ -290,7 +291,7 @@ class _Quantisation:
 
     def _loss_at_last(self, floats: frozenset[str]) -> float:
         found = list(_results(self.quantized(floats), self._last))
-        return self.request.loss.drop(self._last_exact, found, self._last)
+        return self.request.loss.drop_elsewhere(self._last_exact, found, self._last)
 
     def _reason(self, layer: Layer) -> str:
         if layer.name in self.request.excluded:
