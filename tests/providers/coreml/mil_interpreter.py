@@ -39,6 +39,14 @@ class MilFunction:
         self.features = {f.name: f.type.multiArrayType for f in (*spec.description.input, *spec.description.output)}
         self.kinds = [op.op_type for op in self.function.operations if op.op_type != "const"]
         self.ran: list[str] = []
+        self.state_names = [feature.name for feature in spec.description.state]
+        self.states: dict[str, np.ndarray] = {}
+
+    def make_state(self) -> None:
+        """What every state is before a first prediction."""
+        for name in self.state_names:
+            kind = self.function.inputs[name].sym_type.wrapped_type()
+            self.states[name] = np.zeros(tuple(map(int, kind.get_shape())), np.float16)
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         values: dict[str, Any] = {}
@@ -105,8 +113,14 @@ class MilFunction:
             found = values.get(v.name, v.val)
             return bool(found) if isinstance(found, np.bool_) and v.rank == 0 and v.op and v.op.op_type == "const" else found
 
-        given = {key: value(v) for key, v in op.inputs.items() if v is not None}
         self.ran.append(op.op_type)
+        if op.op_type == "read_state":
+            return [self.states[op.input.name].copy()]
+        if op.op_type == "coreml_update_state":
+            assert op.value.dtype == op.state.sym_type.wrapped_type().T[0], op.value.dtype
+            self.states[op.state.name] = np.array(value(op.value), np.float16)
+            return [self.states[op.state.name].copy()]
+        given = {key: value(v) for key, v in op.inputs.items() if v is not None}
         kernel = KERNELS.get(op.op_type)
         if kernel is not None:
             result = kernel(**given)

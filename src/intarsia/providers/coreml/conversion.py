@@ -11,6 +11,7 @@ from intarsia.graph.model import Graph
 from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.coreml import converter
 from intarsia.providers.coreml.packages import write_package
+from intarsia.providers.coreml.states import parse_states
 from intarsia.providers.coreml.translator import FUSED, CoreMLTranslator
 from intarsia.providers.vendor.conversion import ConversionTarget, Surveyor, translated
 from intarsia.providers.vendor.half_precision import HalfPrecision
@@ -24,13 +25,16 @@ class CoreMLTargetOptions:
     Attributes:
         half: compute in float16, but for operators that lose too much by it; what the model takes and gives stays as it is.
         profile: sizes that vary, such as "batch=1..8; tokens=16,32".
+        state: inputs that get an output of the prediction before, "past=present; h=h_next": kept in float16 by Core ML.
     """
 
     half: bool = False
     profile: str = ""
+    state: str = ""
 
     def __post_init__(self) -> None:
         ShapeProfile.parse(self.profile, "--option profile")
+        parse_states(self.state, "--option state")
 
 
 class CoreMLTarget(ConversionTarget):
@@ -53,7 +57,7 @@ class CoreMLTarget(ConversionTarget):
         return Surveyor("Core ML", self._translator(), FUSED, self.profile().sizes)
 
     def write(self, graph: Graph, path: Path) -> None:
-        translator = self._translator()
+        translator = self._writer()
         part = translated(graph, translator, translator.profile)
         try:
             write_package(part, path)
@@ -62,3 +66,9 @@ class CoreMLTarget(ConversionTarget):
 
     def _translator(self) -> CoreMLTranslator:
         return CoreMLTranslator(HalfPrecision() if self.options.half else None, profile=self.profile())
+
+    def _writer(self) -> CoreMLTranslator:
+        """As `_translator`, of whole parts, which have states."""
+        made = self._translator()
+        made.states = parse_states(self.options.state, "--option state")
+        return made

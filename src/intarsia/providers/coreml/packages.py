@@ -49,10 +49,12 @@ def write_package(part: TranslatedPart, path: Path) -> None:
         weights = Path(folder) / "weights"
         weights.mkdir()
         proto = to_proto(
-            part.program, weights_dir=str(weights), specification_version=ct._SPECIFICATION_VERSION_IOS_17,
+            part.program, weights_dir=str(weights), specification_version=_specification(ct, part),
             convert_to="mlprogram", convert_from="milinternal",
         )  # fmt: skip
         for feature, port in ((f, p) for f in proto.description.input for p in part.inputs if p.feature == f.name):
+            feature.shortDescription = port.name
+        for feature, port in ((f, p) for f in proto.description.state for p in part.states if p.feature == f.name):
             feature.shortDescription = port.name
         _set_sizes(proto, part.inputs)
         for feature, port in ((f, p) for f in proto.description.output for p in part.outputs if p.feature == f.name):
@@ -64,6 +66,11 @@ def write_package(part: TranslatedPart, path: Path) -> None:
         if path.exists():
             shutil.rmtree(path)
         shutil.move(str(whole), str(path))
+
+
+def _specification(ct: Any, part: TranslatedPart) -> int:
+    """iOS 18 has states; what iOS 17 has runs there too."""
+    return int(ct._SPECIFICATION_VERSION_IOS_18 if part.states else ct._SPECIFICATION_VERSION_IOS_17)
 
 
 def _set_sizes(proto: Any, inputs: Sequence[Port]) -> None:

@@ -14,7 +14,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value
 from intarsia.lazy_dataclass import dataclass
 from intarsia.partition.partition import label
-from intarsia.providers.coreml import converter
+from intarsia.providers.coreml import converter, states
 from intarsia.providers.coreml.names import mapped
 from intarsia.providers.coreml.node_builder import (
     CARRIERS,
@@ -24,6 +24,7 @@ from intarsia.providers.coreml.node_builder import (
 )
 from intarsia.providers.coreml.operators import HANDLERS
 from intarsia.providers.coreml.rules import RULES
+from intarsia.providers.coreml.states import State
 from intarsia.providers.vendor import legalization_rules
 from intarsia.providers.vendor.half_precision import HalfPrecision
 from intarsia.providers.vendor.legalize import with_bodies
@@ -80,11 +81,12 @@ class Port:
 
 @dataclass(frozen=True)
 class TranslatedPart:
-    """A MIL program, with what it takes and gives."""
+    """A MIL program, with what it takes and gives, and what it keeps from one prediction to the next."""
 
     program: Any
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
+    states: tuple[Port, ...] = ()
 
 
 class CoreMLTranslator(Translator):
@@ -95,9 +97,13 @@ class CoreMLTranslator(Translator):
     symbolic = True
 
     def __init__(
-        self, half: HalfPrecision | None = None, static_inputs: bool = False, profile: ShapeProfile | None = None
+        self,
+        half: HalfPrecision | None = None,
+        static_inputs: bool = False,
+        profile: ShapeProfile | None = None,
+        states: tuple[State, ...] = (),
     ) -> None:
-        self.half, self.static_inputs, self.profile = half, static_inputs, profile or ShapeProfile()
+        self.half, self.static_inputs, self.profile, self.states = half, static_inputs, profile or ShapeProfile(), states
 
     def versions(self) -> Mapping[str, str]:
         return {"coremltools": converter.SUPPORTED, "translation": TRANSLATION}
@@ -151,8 +157,11 @@ class CoreMLTranslator(Translator):
         mb = mil.Builder
 
         features = mapped([*graph.input_names(), *graph.output_names()])
-        inputs = tuple(_port(v, graph, features, self.profile) for v in graph.inputs)
-        outputs = tuple(_port(v, graph, features, None) for v in graph.outputs)
+        states.check_states(self.states, graph)
+        next_of = {s.input: s.output for s in self.states}
+        ports = tuple(_port(v, graph, features, self.profile) for v in graph.inputs)
+        inputs, held = (tuple(p for p in ports if (p.name in next_of) == is_held) for is_held in (False, True))
+        outputs = tuple(_port(v, graph, features, None) for v in graph.outputs if v.name not in next_of.values())
         program = Program()
         with converter.quiet():
             symbols: dict[str, Any] = {}
@@ -160,13 +169,19 @@ class CoreMLTranslator(Translator):
                 p.feature: mb.placeholder(shape=_placeholder_shape(p, graph, symbols), dtype=_mil_type(p.carrier))
                 for p in inputs
             }
-            with Function(given, opset_version=ct.target.iOS17) as function:
+            given |= {p.feature: states.placeholder(mb, p.carried_shape) for p in held}
+            with Function(given, opset_version=ct.target.iOS18 if held else ct.target.iOS17) as function:
                 values = {p.name: _entered(mb, function.inputs[p.feature], p) for p in inputs}
+                for p in held:
+                    read = states.read(mb, function.inputs[p.feature], MIL_NAMES[p.carrier])
+                    values[p.name] = _entered(mb, read, p)
                 for node in graph.nodes:
                     _translate_node(mb, node, graph, values)
+                for p in held:
+                    states.write(mb, function.inputs[p.feature], _at_border(mb, values, graph, p, next_of[p.name]))
                 function.set_outputs([_left(mb, values, graph, p) for p in outputs])
             program.add_function("main", function)
-        return TranslatedPart(program, inputs, outputs)
+        return TranslatedPart(program, inputs, outputs, held)
 
 
 def _mil_type(carrier: type) -> Any:
@@ -220,12 +235,15 @@ def _entered(mb: Any, x: Any, port: Port) -> Any:
 
 def _left(mb: Any, values: Mapping[str, Any], graph: Graph, port: Port) -> Any:
     """An output at the border, under its feature's name."""
-    x = values[port.name] if port.name in values else graph.constants[port.name].numpy().astype(CARRIERS[port.dtype])
+    return mb.identity(x=_at_border(mb, values, graph, port, port.name), name=port.feature)
+
+
+def _at_border(mb: Any, values: Mapping[str, Any], graph: Graph, port: Port, name: str) -> Any:
+    """The value `name`, of a port's type and shape, as it is at the border."""
+    x = values[name] if name in values else graph.constants[name].numpy().astype(CARRIERS[port.dtype])
     if port.dtype is DType.BOOL:
         x = mb.cast(x=x, dtype="int32")
-    if not port.shape:
-        x = mb.expand_dims(x=x, axes=[0])
-    return mb.identity(x=x, name=port.feature)
+    return x if port.shape else mb.expand_dims(x=x, axes=[0])
 
 
 def _translate_node(mb: Any, node: Node, graph: Graph, values: dict[str, Any]) -> None:
