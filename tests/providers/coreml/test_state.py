@@ -1,4 +1,4 @@
-"""State (iOS 18): saved packages keep an input from one prediction to the next, and the interpreter computes what a loop would."""
+"""State (iOS 18): saved packages keep an input from one prediction to the next, and the interpreter computes as a loop."""
 
 from __future__ import annotations
 

@@ -61,7 +61,8 @@ def check_states(states: Sequence[State], graph: Graph) -> None:
                 raise Untranslatable(f"the state {state.input!r} needs {name!r}, which is no {what} of this part", "shape")
         before, after = (graph.type_of(name) for name in (state.input, state.output))
         if not isinstance(before, TensorType) or not isinstance(after, TensorType) or before != after:
-            raise Untranslatable(f"the state {state.input!r} is {before}, and {state.output!r}, its next value, {after}", "type")
+            why = f"the state {state.input!r} is {before}, and {state.output!r}, its next value, {after}"
+            raise Untranslatable(why, "type")
         if before.dtype not in _KEPT:
             raise Untranslatable(f"Core ML keeps floats, and the state {state.input!r} is of {before.dtype.onnx_name}", "type")
         if before.shape is None or not all(isinstance(d, int) for d in before.shape):
