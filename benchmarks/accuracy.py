@@ -19,7 +19,8 @@ import onnx
 from onnx import numpy_helper
 
 from intarsia import InferenceSession, SessionOptions
-from intarsia.cli.timing import intarsia_runner, peer_runner
+from intarsia.cli.peers import peer_runner
+from intarsia.cli.timing import intarsia_runner
 from models import feeds_of, geometric_mean, print_table
 
 os.environ.setdefault("INTARSIA_COMPILE_IN_BACKGROUND", "0")  # what is timed are kernels compiled for the model

@@ -25,7 +25,8 @@ from typing import Any
 import numpy as np
 from accuracy import errors, exact
 
-from intarsia.cli.timing import intarsia_runner, interleave, largest_difference, peer_runner
+from intarsia.cli.peers import peer_runner
+from intarsia.cli.timing import intarsia_runner, interleave, largest_difference
 
 os.environ.setdefault("INTARSIA_COMPILE_IN_BACKGROUND", "0")  # what is timed are kernels compiled for the model
 

@@ -29,7 +29,8 @@ from family_variants import half
 from n_bits import timed as in_turn
 from quantized import FORMATS, quantise
 
-from intarsia.cli.timing import intarsia_runner, largest_difference, peer_runner
+from intarsia.cli.peers import peer_runner
+from intarsia.cli.timing import intarsia_runner, largest_difference
 from models import feeds_of, geometric_mean
 
 os.environ.setdefault("INTARSIA_COMPILE_IN_BACKGROUND", "0")  # what is timed are kernels compiled for the model

@@ -34,7 +34,8 @@ import numpy as np
 from half_models import write_half
 from torch_peer import call_of, families
 
-from intarsia.cli.timing import Runner, interleave
+from intarsia.cli.peers import Runner
+from intarsia.cli.timing import interleave
 from models import feeds_of, geometric_mean, print_table
 
 KINDS = {"CUDAExecutionProvider": "cuda", "WebGpuExecutionProvider": "webgpu"}

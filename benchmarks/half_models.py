@@ -17,7 +17,8 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from intarsia.cli.timing import Runner, intarsia_runner, interleave, peer_runner
+from intarsia.cli.peers import Runner, peer_runner
+from intarsia.cli.timing import intarsia_runner, interleave
 from models import feeds_of, geometric_mean, print_table
 
 TYPES: dict[str, Any] = {"float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

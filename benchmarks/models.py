@@ -24,7 +24,8 @@ from pathlib import Path
 import numpy as np
 import torch_peer
 
-from intarsia.cli.timing import Runner, intarsia_runner, interleave, largest_difference, peer_runner
+from intarsia.cli.peers import Runner, peer_runner
+from intarsia.cli.timing import intarsia_runner, interleave, largest_difference
 
 os.environ.setdefault("INTARSIA_COMPILE_IN_BACKGROUND", "0")  # what is timed are kernels compiled for the model
 
@@ -32,6 +33,8 @@ ENTRANCE = {
     "intarsia": "from intarsia import InferenceSession",
     "onnxruntime": "from onnxruntime import InferenceSession",
     "openvino": "from openvino import Core",
+    "opencv": "import cv2",
+    "emx-onnx-cgen": "from emx_onnx_cgen import Compiler",
     "torch": "import torch",
     "torch.compile": "import torch",
 }

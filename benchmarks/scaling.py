@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from overheads import decoder, model
 
-from intarsia.cli.timing import Runner, intarsia_runner, interleave, peer_runner
+from intarsia.cli.peers import Runner, peer_runner
+from intarsia.cli.timing import intarsia_runner, interleave
 from models import feeds_of, print_table
 
 Feeds = Mapping[str, np.ndarray]

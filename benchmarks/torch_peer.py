@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.cli.timing import Runner
+from intarsia.cli.peers import Runner
 
 
 def families() -> Any:

@@ -74,11 +74,8 @@ def built(folder: Path) -> tuple[Path, Path]:
     return sdist, wheel
 
 
-def check_contents(wheel: Path) -> None:
-    """Raises AssertionError where the wheel has what is no part of it, or lacks native code."""
-    sys.path.insert(0, str(ROOT / "src"))
-    from intarsia.codegen.llvm.level_images import MADE_FOR
-
+def check_contents(wheel: Path, level_names: list[str]) -> None:
+    """Raises AssertionError where the wheel has what is no part of it, or lacks native code for one of these levels."""
     with zipfile.ZipFile(wheel) as archive:
         sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
     stray = [name for name in sizes if any(part in name for part in STRAY)]
@@ -90,7 +87,7 @@ def check_contents(wheel: Path) -> None:
     assert sources <= sizes.keys(), sorted(sources - sizes.keys())[:5]
     page = {f"intarsia/reports/page/{name}" for name in (".dagre.js", "page.html", "page.css", "page.js")}
     assert page <= sizes.keys(), sorted(page - sizes.keys())
-    levels = {name: sizes[f"intarsia/.levels/{name}"] for name in MADE_FOR} if HAS_LEVELS else {}
+    levels = {name: sizes[f"intarsia/.levels/{name}"] for name in level_names} if HAS_LEVELS else {}
     assert sum(levels.values()) <= MOST_NBYTES, levels
     print(f"{wheel.name}: {wheel.stat().st_size:,} bytes, levels {levels}")
 
@@ -99,7 +96,6 @@ def check(folder: Path, wheel: Path | None, packages: Path | None) -> None:
     if wheel is None:
         sdist, wheel = built(folder)
         print(f"{sdist.name}: {sdist.stat().st_size:,} bytes")
-    check_contents(wheel)
     python = new_environment(folder / "environment", f"{wheel}[cli]", source=packages)
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("INTARSIA_", "PYTHON"))}
     environment = {**kept, "INTARSIA_CACHE_DIR": str(folder / "cache")}
@@ -107,6 +103,8 @@ def check(folder: Path, wheel: Path | None, packages: Path | None) -> None:
     def run(*command: str | Path) -> None:
         subprocess.run([python, *command], check=True, cwd=folder, env=environment)
 
+    levels = "from intarsia.codegen.llvm.level_images import MADE_FOR; print(*MADE_FOR)"
+    check_contents(wheel, subprocess.check_output([python, "-c", levels], cwd=folder, env=environment, text=True).split())
     run("-c", f"HAS_LEVELS = {HAS_LEVELS}\n{SESSION}")
     shutil.copytree(ROOT / "examples" / "digits", folder / "examples" / "digits", dirs_exist_ok=True)
     quickstart = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")

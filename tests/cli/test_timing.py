@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 
-from intarsia.cli.timing import Runner, Timing, interleave, largest_difference, peer_runner, settle
+from intarsia import InferenceSession
+from intarsia.cli.peers import Runner, peer_runner
+from intarsia.cli.timing import Timing, interleave, largest_difference, settle
 from intarsia.errors import UnknownOption
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
 
 class Counting:
@@ -70,6 +77,38 @@ def test_absent_peer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "openvino", None)
     with pytest.raises(UnknownOption, match=r"comparing with openvino needs it installed: pip install 'intarsia\[bench\]'"):
         peer_runner("openvino", Path("m.onnx"), {}, 1)
+
+
+@pytest.mark.parametrize(("peer", "package"), [("opencv", "cv2"), ("emx-onnx-cgen", "emx_onnx_cgen")])
+def test_further_peers_give_the_same(peer: str, package: str) -> None:
+    pytest.importorskip(package)
+    if peer == "emx-onnx-cgen" and not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("no C compiler")
+    feeds = {"image": np.random.default_rng(0).random((3, 1, 8, 8), np.float32)}
+    (wanted,) = InferenceSession(DIGITS).run(None, feeds)
+    (found,) = peer_runner(peer, DIGITS, feeds, 1).run()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_opencv_says_that_it_lacks_an_operator(tmp_path: Path) -> None:
+    pytest.importorskip("cv2")
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17, "my.domain": 1]> g (float[2] x) => (float[2] y) { y = my.domain.Odd (x) }'
+    )
+    onnx.save(model, tmp_path / "odd.onnx")
+    with pytest.raises(UnknownOption, match=r"comparing with opencv: it (lacks operators of|cannot run) odd\.onnx"):
+        peer_runner("opencv", tmp_path / "odd.onnx", {"x": np.ones(2, np.float32)}, 1).run()
+
+
+def test_absent_further_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    monkeypatch.setitem(sys.modules, "emx_onnx_cgen", None)
+    with pytest.raises(UnknownOption, match="comparing with opencv needs it installed: pip install opencv-python"):
+        peer_runner("opencv", DIGITS, {}, 1)
+    with pytest.raises(UnknownOption, match="comparing with emx-onnx-cgen needs it installed: pip install emx-onnx-cgen"):
+        peer_runner("emx-onnx-cgen", DIGITS, {}, 1)
+    with pytest.raises(UnknownOption, match=r"torch runs no ONNX files: benchmarks/models\.py"):
+        peer_runner("torch", DIGITS, {}, 1)
 
 
 class Clock:

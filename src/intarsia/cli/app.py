@@ -261,7 +261,9 @@ def bench_model(
     dim: Dims = None,
     shape: Shapes = None,
     threads: Threads = 0,
-    compare: Annotated[str, typer.Option(help="Other runtimes, separated by commas: onnxruntime, openvino.")] = "",
+    compare: Annotated[
+        str, typer.Option(help="Other runtimes, separated by commas: onnxruntime, openvino, opencv, emx-onnx-cgen.")
+    ] = "",
     runs: Annotated[int, typer.Option("--runs", "-n", min=1, help="Timed runs of each runtime.")] = 200,
     seconds: Annotated[float, typer.Option(min=0.1, help="Stop after about so long.")] = 30.0,
     seed: Seed = 0,

@@ -13,18 +13,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from intarsia.cli.inputs.feeds import FeedOptions, build_feeds
 from intarsia.cli.inputs.signature import Signature
+from intarsia.cli.peers import PEERS, Runner, peer_runner
 from intarsia.cli.run import open_session
 from intarsia.cli.show import errors, note, note_feeds, note_run, print_json, screen, table, working
-from intarsia.cli.timing import (
-    PEERS,
-    Runner,
-    Timing,
-    intarsia_runner,
-    interleave,
-    largest_difference,
-    peer_runner,
-    runs_a_second,
-)
+from intarsia.cli.timing import Timing, intarsia_runner, interleave, largest_difference, runs_a_second
 from intarsia.errors import InvalidArgument, UnknownOption, nearest
 from intarsia.lazy_dataclass import dataclass
 

@@ -103,8 +103,10 @@ def note_run(threads: int, peers: Sequence[str] = ()) -> None:
 
     found = [f"intarsia {intarsia.__version__}"]
     for peer in peers:
-        with contextlib.suppress(PackageNotFoundError):
-            found.append(f"{peer} {version(peer)}")
+        for package in (peer, f"{peer}-python", f"{peer}-python-headless"):  # OpenCV's are called so
+            with contextlib.suppress(PackageNotFoundError):
+                found.append(f"{peer} {version(package)}")
+                break
     count = threads or available_cores()
     note(f"{', '.join(found)}; {count} thread{'s' * (count != 1)}; {cpu_name()}")
 

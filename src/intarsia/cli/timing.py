@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,22 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import UnknownOption, nearest
+from intarsia.cli.peers import Runner
 from intarsia.lazy_dataclass import dataclass
 
 BURST_SECONDS = 0.05
 _LOOK_SECONDS = 0.004
 _LEAST_WORK = 0.1  # of the time between two looks: less is no thread that spins
 _LONGEST_SECONDS = 0.3
-
-
-@dataclass(frozen=True)
-class Runner:
-    """A model ready to run: `run` answers all outputs; creating it took `created_s` seconds."""
-
-    name: str
-    run: Callable[[], Sequence[Any]]
-    created_s: float
 
 
 @dataclass
@@ -62,64 +52,6 @@ def intarsia_runner(
     created = time.perf_counter() - start
     arrays = dict(feeds)
     return Runner("intarsia", lambda: session.run(None, arrays), created)
-
-
-def onnxruntime_runner(model: Path, feeds: Mapping[str, np.ndarray], threads: int) -> Runner:
-    """The model in onnxruntime's CPU provider, with its defaults."""
-    import onnxruntime
-
-    start = time.perf_counter()
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    created = time.perf_counter() - start
-    arrays = dict(feeds)
-    return Runner("onnxruntime", lambda: session.run(None, arrays), created)
-
-
-def openvino_runner(model: Path, feeds: Mapping[str, np.ndarray], threads: int) -> Runner:
-    """The model in OpenVINO on the CPU: float32 arithmetic (its default may be bfloat16), latency hint, fixed shapes."""
-    import openvino
-
-    start = time.perf_counter()
-    core = openvino.Core()
-    network = core.read_model(str(model))
-    network.reshape({name: array.shape for name, array in feeds.items()})
-    config: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-    if threads:
-        config["INFERENCE_NUM_THREADS"] = threads
-    compiled, own = core.compile_model(network, "CPU", config), threading.local()
-    own.request = compiled.create_infer_request()
-    created = time.perf_counter() - start
-    arrays = dict(feeds)
-
-    def run() -> list[Any]:
-        if not hasattr(own, "request"):  # a request is one thread's at a time
-            own.request = compiled.create_infer_request()
-        result = own.request.infer(arrays, share_inputs=True, share_outputs=True)
-        return [result[i] for i in range(len(result))]
-
-    return Runner("openvino", run, created)
-
-
-PEERS: dict[str, Callable[[Path, Mapping[str, np.ndarray], int], Runner]] = {
-    "onnxruntime": onnxruntime_runner,
-    "openvino": openvino_runner,
-}
-
-
-def peer_runner(name: str, model: Path, feeds: Mapping[str, np.ndarray], threads: int) -> Runner:
-    """The model in the runtime `name`.
-
-    Raises:
-        UnknownOption: there is no such peer, or it is not installed.
-    """
-    if name not in PEERS:
-        raise UnknownOption(f"no runtime {name!r} to compare with; {nearest(name, PEERS)}")
-    try:
-        return PEERS[name](model, feeds, threads)
-    except ModuleNotFoundError as error:
-        raise UnknownOption(f"comparing with {name} needs it installed: pip install 'intarsia[bench]' ({error})") from error
 
 
 def interleave(
