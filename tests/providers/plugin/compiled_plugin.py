@@ -119,6 +119,12 @@ class KernelPlugin:
         finally:
             self._library.order_fault(b"")
 
+    def shared_places(self) -> list[int]:
+        """Where the packed weights are that its kernels were told of, of the last four."""
+        places = (ctypes.c_long * 4)()
+        self._library.places_shared(places)
+        return list(places)
+
     @contextmanager
     def registered(self, layout: str = "NCHW") -> Iterator[None]:
         """Registered with Intarsia; `layout`: what it says that it prefers."""

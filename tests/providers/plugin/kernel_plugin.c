@@ -1,6 +1,6 @@
 /* A plugin library of kernels in the host's memory: sums, products, comparisons, copies and transposes of small tensors; If, Loop
-   and Scan, which it has the host make; GlobalAveragePool, with its channels last where that is what it prefers; and Gain, whose
-   weight is packed.
+   and Scan, which it has the host make; GlobalAveragePool, with its channels last where that is what it prefers; and PRelu, whose
+   slope is packed.
 
    entries.h, which the test writes, has the number of each entry of each table. */
 #include <stdatomic.h>
@@ -25,6 +25,7 @@ typedef const char *S;
 
 static P *api, *ep_api, registry;
 static atomic_long alive, helpers, joined, transposed, packed, shared, calls;
+static long where_shared[4]; /* the last four */
 static char layout[16], fault[32];
 
 enum { FAIL = 1 };
@@ -34,6 +35,7 @@ EXPORT void count_kernels(long out[7]) {
   long found[] = {alive, helpers, joined, transposed, packed, shared, calls};
   memcpy(out, found, sizeof found);
 }
+EXPORT void places_shared(long out[4]) { memcpy(out, where_shared, sizeof where_shared); }
 EXPORT void order_layout(S name) { strncpy(layout, name, sizeof layout - 1); }
 EXPORT void order_fault(S name) { strncpy(fault, name, sizeof fault - 1); }
 
@@ -78,7 +80,7 @@ static size_t width(int type) { return type == FLOAT ? 4 : type == INT64 ? 8 : 1
 
 /* kernels */
 
-enum kind { ADD, MUL, LESS, IDENTITY, TRANSPOSE, POOL, POOL_LAST, GAIN, IF, LOOP, SCAN };
+enum kind { ADD, MUL, LESS, IDENTITY, TRANSPOSE, POOL, POOL_LAST, PRELU, IF, LOOP, SCAN };
 
 struct kernel {
   uint32_t version, flags;
@@ -86,7 +88,7 @@ struct kernel {
   enum kind kind;
   int64_t order[MOST]; /* Transpose's */
   size_t rank;
-  const float *weight; /* Gain's, packed: half of it */
+  const float *weight; /* PRelu's slope, packed: half of it */
   int own;
 };
 
@@ -183,14 +185,16 @@ static P pool(P context, int last) { /* [n, h, w, c], or [n, c, h, w] */
   return 0;
 }
 
-static P gain(struct kernel *kernel, P context) { /* x times twice what was packed */
-  struct tensor x, weight;
+static P prelu(struct kernel *kernel, P context) { /* of one slope, which is twice what was packed */
+  struct tensor x, slope;
   float *to;
   CHECK(input(context, 0, &x));
-  if (!kernel->weight) CHECK(input(context, 1, &weight));
+  if (!kernel->weight) CHECK(input(context, 1, &slope));
   CHECK(output(context, x.sizes, x.rank, (P *)&to));
-  for (size_t i = 0; i < x.count; i++)
-    to[i] = ((float *)x.data)[i] * (kernel->weight ? 2 * kernel->weight[0] : ((float *)weight.data)[0]);
+  for (size_t i = 0; i < x.count; i++) {
+    float value = ((float *)x.data)[i], factor = kernel->weight ? 2 * kernel->weight[0] : ((float *)slope.data)[0];
+    to[i] = value < 0 ? value * factor : value;
+  }
   return 0;
 }
 
@@ -203,14 +207,18 @@ static P compute(P this, P context) {
     case TRANSPOSE: return transposed_value(kernel, context);
     case POOL: return pool(context, 0);
     case POOL_LAST: return pool(context, 1);
-    case GAIN: return gain(kernel, context);
+    case PRELU: return prelu(kernel, context);
     default: return binary(kernel->kind, context);
   }
 }
 
 static void release(P this) {
   struct kernel *kernel = this;
-  if (kernel->own) free((P)kernel->weight);
+  if (kernel->own) {
+    P allocator, status = API(P, GetAllocatorWithDefaultOptions, P *)(&allocator);
+    if (!status) status = API(P, AllocatorFree, P, P)(allocator, (P)kernel->weight);
+    if (status) API(void, ReleaseStatus, P)(status);
+  }
   free(this);
   alive--;
 }
@@ -219,7 +227,7 @@ static P prepack(P this, P value, int index, P allocator, P cache, _Bool *done) 
   struct kernel *kernel = this;
   struct tensor weight;
   *done = 0;
-  if (kernel->kind != GAIN || index != 1) return 0;
+  if (kernel->kind != PRELU || index != 1) return 0;
   CHECK(describe(value, &weight));
   float *half;
   CHECK(API(P, AllocatorAlloc, P, size_t, P *)(allocator, weight.count * sizeof *half, (P *)&half));
@@ -227,6 +235,11 @@ static P prepack(P this, P value, int index, P allocator, P cache, _Bool *done) 
   packed++;
   *done = 1;
   if (!cache) return failed("no cache of packed weights was given");
+  if (!strcmp(fault, "own weight")) { /* not left to be shared */
+    kernel->weight = half;
+    kernel->own = 1;
+    return 0;
+  }
   P buffers[] = {half};
   size_t sizes[] = {weight.count * sizeof *half};
   return EP_API(P, SharedPrePackedWeightCache_StoreWeightData, P, P *, size_t *, size_t)(cache, buffers, sizes, 1);
@@ -235,8 +248,9 @@ static P prepack(P this, P value, int index, P allocator, P cache, _Bool *done) 
 static P set_shared(P this, const P *buffers, const size_t *sizes, size_t count, int index) {
   struct kernel *kernel = this;
   if (count != 1 || index != 1 || sizes[0] < sizeof(float)) return failed("not what was packed");
+  if (!strcmp(fault, "SetSharedPrePackedWeight")) return failed("SetSharedPrePackedWeight fails as ordered");
   kernel->weight = buffers[0];
-  shared++;
+  where_shared[shared++ % 4] = (long)(intptr_t)buffers[0];
   return 0;
 }
 
@@ -353,7 +367,7 @@ static P fill_registry(void) {
   CHECK(add("", "Transpose", 13, 20, TRANSPOSE, "T", all, 3));
   CHECK(add("", "GlobalAveragePool", 1, newest, POOL, "T", floats, 1));
   CHECK(add("com.ms.internal.nhwc", "GlobalAveragePool", 1, newest, POOL_LAST, "T", floats, 1));
-  return add("test", "Gain", 1, newest, GAIN, "T", floats, 1);
+  return add("", "PRelu", 16, newest, PRELU, "T", floats, 1);
 }
 
 /* the provider */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from intarsia.errors import Fail, RunTimeout
 from intarsia.providers.plugin.control_flow import control_kernels
 from intarsia.providers.plugin.interface.handles import held_count
 from intarsia.providers.plugin.kernel_program import KernelProgram
+from intarsia.providers.plugin.shared_weights import _shared as packed_weights
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 REFERENCE = "ReferenceExecutionProvider"
@@ -368,3 +370,39 @@ class TestAgain:
 
             with ThreadPoolExecutor(4) as pool:
                 assert all(pool.map(run, range(200)))
+
+
+def slopes(*values: float) -> bytes:
+    """A PRelu of one slope for each value, one after another."""
+    names = ["x", *(f"v{i}" for i in range(len(values)))]
+    nodes = [node("PRelu", f"{a} slope{i}", b) for i, (a, b) in enumerate(itertools.pairwise(names))]
+    constants = {f"slope{i}": np.array([v], np.float32) for i, v in enumerate(values)}
+    return model(nodes, [value("x")], [value(names[-1])], **constants)
+
+
+class TestPackedWeights:
+    def test_equal_ones_are_shared(self, kernels: KernelPlugin) -> None:
+        """Also among sessions; others are not. Kernels do without the original."""
+        with kernels.registered():
+            before = kernels.counts()
+            sessions = [checked(slopes(0.25, 0.5, 0.25), {"x": X}), checked(slopes(0.25), {"x": X})]
+            first, second, third, fourth = kernels.shared_places()[-4:]
+            counts = kernels.counts()
+            assert (counts["packed"] - before["packed"], counts["shared"] - before["shared"]) == (4, 4)
+            assert len({first, second, third, fourth}) == 2
+            assert len(packed_weights) == 2
+            del sessions
+        gc.collect()
+        assert not packed_weights
+
+    def test_those_of_the_kernels_own(self, kernels: KernelPlugin) -> None:
+        with kernels.registered(), kernels.failing("own weight"):
+            checked(slopes(0.25, 0.25), {"x": X})
+            assert not packed_weights
+
+    def test_faults(self, kernels: KernelPlugin) -> None:
+        match = "SetSharedPrePackedWeight fails as ordered"
+        with kernels.registered(), kernels.failing("SetSharedPrePackedWeight"), pytest.raises(Fail, match=match):
+            session(slopes(0.25))
+        gc.collect()
+        assert not packed_weights

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from intarsia.providers.plugin import capability, control_flow, kernel_context, kernel_info, kernel_registry, streams
+from intarsia.providers.plugin import (
+    capability,
+    control_flow,
+    kernel_context,
+    kernel_info,
+    kernel_registry,
+    shared_weights,
+    streams,
+)
 from intarsia.providers.plugin.interface import (
     allocators,
     compile_entries,
@@ -17,7 +25,8 @@ from intarsia.providers.plugin.interface import (
 
 MODULES = (
     allocators, capability, compile_entries, control_flow, experimental, general_entries, graph_entries,
-    kernel_context, kernel_info, kernel_registry, model_editor, profiling_entries, session_state, streams, tensors,
+    kernel_context, kernel_info, kernel_registry, model_editor, profiling_entries, session_state, shared_weights, streams,
+    tensors,
 )  # fmt: skip
 
 

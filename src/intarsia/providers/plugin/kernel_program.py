@@ -6,6 +6,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import nullcontext
 from typing import Any
 
@@ -18,6 +19,7 @@ from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value
 from intarsia.providers.plugin.array_feed import array_feed
+from intarsia.providers.plugin.interface.allocators import host_allocator
 from intarsia.providers.plugin.interface.graph_view import CHANNELS_LAST, GraphView, NodeView
 from intarsia.providers.plugin.interface.members import Members
 from intarsia.providers.plugin.interface.status import raise_for
@@ -30,6 +32,7 @@ from intarsia.providers.plugin.memory import PluginMemory
 from intarsia.providers.plugin.owned import Released
 from intarsia.providers.plugin.plugin_ep import PluginEp
 from intarsia.providers.plugin.prepared_run import CopyBefore, PreparedRun, Recording
+from intarsia.providers.plugin.shared_weights import PackedWeight, PackedWeightCache, shared
 
 _IDLE_RUNS = 2  # that a program keeps for other sizes, or other threads
 _TRANSPOSE = 13
@@ -41,6 +44,7 @@ class Kernel:
 
     def __init__(self, ep: PluginEp, entry: KernelEntry, info: KernelInfo) -> None:
         self._ep, self.info, self.definition = ep, info, entry.definition
+        self._weights: list[PackedWeight] = []
         made = ctypes.c_void_p(None)
         where = f"kernel of node {info.view.node.name or info.view.node.outputs[0]!r} ({info.view.node.qualified_op})"
         raise_for(entry.create(entry.state, info.handle, ctypes.addressof(made)), where, ep.name)
@@ -56,12 +60,30 @@ class Kernel:
         """One call."""
         raise_for(self._compute(self._members.address, context.handle), "Compute", self._ep.name)
 
-    def pack(self, index: int, value: OrtValue, allocator: int) -> bool:
-        """Let it pack a constant input; whether it has, and needs the original no more."""
+    def pack(self, index: int, value: OrtValue, memory: PluginMemory | None) -> bool:
+        """Let it pack a constant input; whether it has, and needs the original no more.
+
+        Raises:
+            EPFail: it left what it packed to be shared, and cannot be told where that is.
+        """
         if not self._members.has("PrePackWeight"):
             return False
         packed = ctypes.c_bool(False)
-        self._members.call("PrePackWeight", value.handle, index, allocator, None, ctypes.addressof(packed))
+        cache = PackedWeightCache() if memory is None else None  # bytes are compared in the host's memory
+        allocator = memory.allocator.address if memory is not None else ctypes.addressof(host_allocator())
+        self._members.call(
+            "PrePackWeight", value.handle, index, allocator, cache.handle if cache is not None else None,
+            ctypes.addressof(packed),
+        )  # fmt: skip
+        if packed.value and cache is not None and cache.stored is not None:
+            weight = shared(cache.stored, f"{self._ep.factory.members.address} {self.info.view.node.qualified_op}")
+            cache.stored = None
+            count = len(weight.buffers)
+            addresses = (ctypes.c_void_p * count)(*(address for address, _ in weight.buffers))
+            sizes = (ctypes.c_size_t * count)(*(nbytes for _, nbytes in weight.buffers))
+            where = ctypes.addressof(addresses), ctypes.addressof(sizes)
+            self._members.call("SetSharedPrePackedWeight", *where, count, index)
+            self._weights.append(weight)
         return packed.value
 
     def __del__(self) -> None:
@@ -72,9 +94,10 @@ class Kernel:
 class _Step:
     """A node with its kernel: which inputs and outputs it has in the host's memory, and what may be dropped after it."""
 
-    def __init__(self, view: NodeView, kernel: Kernel, memory: PluginMemory | None) -> None:
+    def __init__(self, view: NodeView, kernel: Kernel, memory: PluginMemory | None, packed: AbstractSet[int]) -> None:
         self.view, self.kernel = view, kernel
-        self.inputs = [value.name if value is not None else "" for value in view.inputs]
+        names = [value.name if value is not None else "" for value in view.inputs]
+        self.inputs = ["" if i in packed else name for i, name in enumerate(names)]  # what it packed it reads no more
         self.outputs = [value.name if value is not None else "" for value in view.outputs]
         definition = kernel.definition
         self.host_inputs = [memory is None or definition.input_on_host(i) for i in range(len(self.inputs))]
@@ -114,6 +137,7 @@ class KernelProgram(Program):
         self._constants = _Constants(graph, memory)
         self._view = GraphView(graph, range(len(graph.nodes)), outputs=graph.output_names())
         self._steps = [self._step(view, registry) for view in self._view.nodes]
+        self._constants.keep({(n, on_host) for s in self._steps for n, on_host in zip(s.inputs, s.host_inputs, strict=True)})
         self._note_last_uses()
         self._repeats = not any(step.captured or step.view.node.has_subgraphs for step in self._steps)
         self._idle: list[PreparedRun] = []
@@ -128,11 +152,9 @@ class KernelProgram(Program):
             if name in self.graph.constants:
                 constants[i] = self._constants.value(name, on_host=self._on_host(found, i))
         kernel = Kernel(self._ep, found, KernelInfo(self._ep, view, constants, self._memory))
-        allocator = self._memory.allocator.address if self._memory is not None else 0
-        if allocator:
-            for i, value in constants.items():
-                kernel.pack(i, value, allocator)
-        return _Step(view, kernel, self._memory)
+        packed = {i for i, value in constants.items() if kernel.pack(i, value, self._memory)}
+        kernel.info.constants = {i: value for i, value in constants.items() if i not in packed}
+        return _Step(view, kernel, self._memory, packed)
 
     def _on_host(self, found: KernelEntry, index: int) -> bool:
         return self._memory is None or found.definition.input_on_host(index)
@@ -364,6 +386,10 @@ class _Constants:
     def nbytes_on_device(self) -> int:
         """Bytes of those that were copied to the device."""
         return sum(int(value.fields.nbytes) for (_, on_host), value in self._values.items() if not on_host)
+
+    def keep(self, wanted: AbstractSet[tuple[str, bool]]) -> None:
+        """Let go of those that no kernel reads: names, and whether in the host's memory."""
+        self._values = {key: value for key, value in self._values.items() if key in wanted}
 
     def value(self, name: str, *, on_host: bool) -> OrtValue:
         """A constant there; copied when it is first requested."""
