@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from intarsia.graph.model import Graph, Node
-from intarsia.reports.layers import layer_names, layer_of
+from intarsia.reports.layers import layer_names, layer_of, layer_parts
 from intarsia.reports.profile_report import with_sizes
 
 SCOPES = "pkg.torch.onnx.name_scopes"
@@ -43,3 +43,10 @@ def test_odd_entries(text: str) -> None:
 )  # fmt: skip
 def test_titles_with_the_sizes_of_a_run(title: str, expected: str) -> None:
     assert with_sizes(title, {"batch": 2, "seq": 128}) == expected
+
+
+def test_parts_of_layers() -> None:
+    assert layer_parts("encoder/layer.0/norm") == ["encoder", "layer.0", "norm"]
+    assert layer_parts("layers.3.norm") == ["layers", "layers.3", "norm"]
+    assert layer_parts("0.1") == ["0", "0.1"]
+    assert layer_parts("(top)") == layer_parts("") == []

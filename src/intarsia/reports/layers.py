@@ -42,7 +42,9 @@ def layer_of(name: str, depth: int = 0) -> str:
 
 
 def layer_parts(layer: str) -> list[str]:
-    """The parts of a layer's path, from the outermost; none of "(top)"."""
+    """The parts of a layer's path, from the outermost; none of "(top)". A part that is a number has the name before it:
+    "layers.3.norm" is "layers", "layers.3", "norm"."""
     if layer in ("", "(top)"):
         return []
-    return [part for part in layer.split("/" if "/" in layer else ".") if part]
+    parts = [part for part in layer.split("/" if "/" in layer else ".") if part]
+    return [f"{parts[i - 1]}.{part}" if i and part.isdecimal() else part for i, part in enumerate(parts)]

@@ -125,6 +125,7 @@ def test_nodes_in_bodies(make_session) -> None:
     ops = [data["strings"][row[OP]] for row in data["nodes"]]
     joined = {(ops[a], ops[b]) for a, b, _ in data["edges"]}
     assert {("Abs", "Neg"), ("Abs", "Sqrt"), ("Neg", "Exp"), ("Sqrt", "Identity"), ("Exp", "If"), ("Identity", "If")} <= joined
+    assert ("Abs", "If") not in joined, "the branches read it, not the node"
     assert ("Neg", "Identity") not in joined, "both branches have a value q of their own"
     number = next(row[GROUP] for row in data["nodes"] if data["strings"][row[OP]] == "Neg")
     assert data["groups"][number][2] == 1 and path(data, number)[-1] == "choice.then_branch"

@@ -1,17 +1,32 @@
 // Places of items: each open group is laid out by itself, the innermost first, so that no layout has many items.
 // A group's lines have points from the group's corner; those of a layout that is shared are not changed.
-const HEADER = 24, PADDING = 12, PORT = 4, MOST_TARGETS = 6, NAME_MOST = 40;
-const CHARACTER = 7.1, SMALL_CHARACTER = 5.9;
+const HEADER = 24, PADDING = 12, PORT = 4, MOST_TARGETS = 6, NAME_ROOM = 280, LEAST_WIDTH = 70, MOST_WIDTH = 250;
+const FONTS = {plain: "12px system-ui, sans-serif", strong: "600 12px system-ui, sans-serif", small: "10.5px system-ui, sans-serif"};
+const pen = document.createElement("canvas").getContext("2d"), widths = new Map();
 
-function shortened(text, most) { return text.length <= most ? text : `${text.slice(0, most - 1)}\u2026`; }
-function widthOf(text, character, extra, least, most) { return Math.max(least, Math.min(most, text.length * character + extra)); }
+function widthOf(text, font) { // as page.css has the fonts
+  const key = `${font} ${text}`;
+  if (!widths.has(key)) { pen.font = FONTS[font]; widths.set(key, Math.ceil(pen.measureText(text).width)); }
+  return widths.get(key);
+}
+
+function shortened(text, font, room) {
+  if (widthOf(text, font) <= room) return text;
+  let [least, most] = [0, text.length];
+  while (least < most) {
+    const middle = Math.ceil((least + most) / 2);
+    if (widthOf(`${text.slice(0, middle)}\u2026`, font) <= room) least = middle; else most = middle - 1;
+  }
+  return `${text.slice(0, least)}\u2026`;
+}
 
 function layOut(group, textsOf) {
   for (const item of group.items) {
     if (item.kind === "group" && item.open) { layOut(item, textsOf); continue; }
     const [name, below] = textsOf(item);
     const wide = item.kind === "group";
-    item.w = Math.max(widthOf(name, CHARACTER, wide ? 44 : 24, 76, 250), widthOf(below, SMALL_CHARACTER, 24, 76, 250));
+    const needed = Math.max(widthOf(name, wide ? "strong" : "plain") + (wide ? 38 : 20), widthOf(below, "small") + 20);
+    item.w = Math.max(LEAST_WIDTH, Math.min(MOST_WIDTH, needed));
     item.h = below ? 40 : 26;
   }
   const targets = new Map();
@@ -98,7 +113,7 @@ function placeAlone(items, width) { // in rows: nothing joins them
 }
 
 function headerWidth([name, below]) {
-  return Math.min(name.length, NAME_MOST) * CHARACTER * 1.06 + below.length * SMALL_CHARACTER + 56;
+  return Math.min(widthOf(name, "strong"), NAME_ROOM) + widthOf(below, "small") + 56;
 }
 
 function straight(from, to) {

@@ -145,7 +145,10 @@ class PageData:
     def _edges(self) -> list[list[int]]:
         found: dict[tuple[int, int], int] = {}
         for i, node in enumerate(self.found.nodes):
+            captured = self._captured.get((node.name, node.body), frozenset())
             for name in node.inputs:
+                if name in captured:  # its body's nodes have edges of their own
+                    continue
                 producer = self._producer(name, node.body)
                 if producer is not None and producer != i:
                     found.setdefault((producer, i), self._value(name, node.body))
@@ -157,6 +160,15 @@ class PageData:
                 if number is not None and node.outputs and not self._read(node):
                     found.setdefault((i, number), self._value(node.outputs[0], node.body))
         return [[a, b, value] for (a, b), value in found.items()]
+
+    @cached_property
+    def _captured(self) -> dict[tuple[str, tuple[str, ...]], set[str]]:
+        """By a node's name and its bodies what nodes in the bodies of its own read."""
+        found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+        for node in self.found.nodes:
+            for depth, body in enumerate(node.body):
+                found.setdefault((body.rpartition(".")[0], node.body[:depth]), set()).update(node.inputs)
+        return found
 
     def _read(self, node: NodeExplanation) -> bool:
         """Whether another node of the same body reads what this one of a body makes."""

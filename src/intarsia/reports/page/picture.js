@@ -86,11 +86,11 @@ class Picture {
     element.setAttribute("aria-label", `${name} ${below}`);
     if (!open) this.drawHeat(item, element);
     if (item.kind === "node" || group) this.drawStripe(item, element);
-    const most = open ? NAME_MOST : Math.floor((w - (group ? 40 : 22)) / CHARACTER), text = (content, x, y, kind) =>
-      { svgElement("text", {x, y, class: kind}, element).textContent = content; };
-    text(shortened(name, most), left + 12, top + 17, group ? "name" : "");
-    if (open) text(below, left + 12 + Math.min(name.length, most) * CHARACTER * 1.06 + 12, top + 17, "dim");
-    else if (below) text(shortened(below, Math.floor((w - 16) / SMALL_CHARACTER)), left + 12, top + 32, "dim");
+    const font = group ? "strong" : "plain", shown = shortened(name, font, open ? NAME_ROOM : w - (group ? 36 : 18));
+    const text = (content, x, y, kind) => { svgElement("text", {x, y, class: kind}, element).textContent = content; };
+    text(shown, left + 12, top + 17, group ? "name" : "");
+    if (open) text(below, left + 24 + widthOf(shown, font), top + 17, "dim");
+    else if (below) text(shortened(below, "small", w - 18), left + 12, top + 32, "dim");
     if (group) text(item.open ? "\u2212" : "+", left + w - 16, top + 17, "name sign");
     svgElement("title", {}, element).textContent = `${this.actions.titleOf(item)}\n${below}`;
     return element;
