@@ -7,6 +7,7 @@ import importlib
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,18 @@ def test_a_type_checker_knows_the_names(tmp_path: Path) -> None:
         'program.py:3: error: Module has no attribute "SessionOptoins"; maybe "SessionOptions"?  [attr-defined]'
     ]
 
+
+
+def test_there_is_one_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert intarsia.__version__ == project["version"]
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## {project['version']} (" in changes, "the newest section of the changelog is this version's"
+
+
+def test_the_changelog_can_be_built() -> None:
+    pytest.importorskip("towncrier")
+    command = [sys.executable, "-m", "towncrier", "build", "--draft", "--version", "9.9.9"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "## 9.9.9 (" in done.stdout
