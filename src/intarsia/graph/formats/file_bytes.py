@@ -90,6 +90,12 @@ class FileBytes:
         self._read(memoryview(room), start)
         return bytes(room)
 
+    def read_into(self, start: int, room: memoryview) -> None:
+        """Fill `room` with bytes from `start` on. Raises as `array`."""
+        if start < 0 or start + len(room) > self._nbytes:
+            raise IndexError(f"bytes {start} to {start + len(room)} of {self._nbytes}")
+        self._read(room, start)
+
     def array(self, start: int, nbytes: int) -> np.ndarray:
         """Bytes from `start` on in memory of their own, uint8 [nbytes], read-only, beginning at a multiple of 64.
 

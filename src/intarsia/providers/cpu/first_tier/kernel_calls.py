@@ -28,15 +28,21 @@ class KernelCalls:
         target: the CPU that they were made for.
         threads: how many run a call.
         packed: constants that functions made so far have packed, and read no more.
+        looked_up: constants of which functions read some rows in their file.
+        may_look_up: whether there may be such: not where the session stays with the first tier, whose model's file may change.
         spare: values that nobody reads but the node whose function is being made, and nobody else holds: its result may take
             their place.
+        alone: values that nobody reads but that node.
     """
 
     def __init__(self, addresses: dict[str, int], pool: Pool, target: Target) -> None:
         self.addresses, self.target = addresses, target
         self.use_pool(pool)
         self.packed: set[str] = set()
+        self.looked_up: set[str] = set()
+        self.may_look_up = False
         self.spare: set[str] = set()
+        self.alone: set[str] = set()
 
     def use_pool(self, pool: Pool) -> None:
         """Run calls on these threads from now on: at most as many as when functions were made."""

@@ -1,4 +1,4 @@
-"""Concat, Split, Transpose: by NumPy, of views where these will do."""
+"""Concat, Split, Transpose: by NumPy, of views where these will do; Gather of few rows of a large table in the model's file."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from intarsia.graph.dtypes import DType
+from intarsia.graph.formats.tensor_proto import row_reader
 from intarsia.graph.model import Node
 from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, lies_channels_last, like, new
+from intarsia.providers.cpu.first_tier.weights_ahead import WeightsAhead
 
+_LARGE_NBYTES = 8 << 20  # of a table
+_MOST_ROWS = 4096  # of a table that are read one by one
 
 def concat(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
     """Images whose channels lie innermost stay so."""
@@ -29,6 +34,33 @@ def concat(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) 
         shape = (*first.shape[:at], sum(x.shape[at] for x in operands), *first.shape[at + 1 :])
         y = like(first, shape) if all(map(lies_channels_last, operands)) else new(shape, first.dtype)
         return [np.concatenate(operands, at, out=y)]
+
+    return run
+
+
+def gather(node: Node, constants: WeightsAhead, calls: KernelCalls) -> Fast | None:
+    """Rows of a table of words, which is not read as a whole."""
+    table = constants.stored(node.inputs[0])
+    alone = calls.may_look_up and node.inputs[0] in calls.alone and int(node.attributes.get("axis", 0)) == 0
+    if not alone or table is None or table.nbytes < _LARGE_NBYTES or len(table.shape) != 2 or table.dtype is not DType.FLOAT:
+        return None
+    read = row_reader(table)
+    if read is None:
+        return None
+    calls.looked_up.add(node.inputs[0])
+    count, width = table.shape
+
+    def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
+        places = operands[1]
+        if not isinstance(places, np.ndarray) or places.dtype.kind != "i" or places.size > _MOST_ROWS:
+            return None
+        numbers, which = np.unique(np.where(places < 0, places + count, places).reshape(-1), return_inverse=True)
+        if places.size and not (numbers[0] >= 0 and numbers[-1] < count):
+            return None
+        rows = new((len(numbers), width))
+        for i, number in enumerate(numbers.tolist()):
+            read(number, rows[i])
+        return [rows[which.reshape(-1)].reshape(*places.shape, width)]
 
     return run
 

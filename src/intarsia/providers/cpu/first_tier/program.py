@@ -16,14 +16,16 @@ from intarsia.ep.program import NodeReport, Program
 from intarsia.ep.provider import CompileContext
 from intarsia.graph.formats.mapped_arrays import release_pages
 from intarsia.graph.model import Constant, Graph, Node
+from intarsia.model.background_compile import FIRST_ONLY
 from intarsia.providers.cpu.first_tier import kernel_image
 from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls
 from intarsia.providers.cpu.first_tier.kernel_specs import UNARY
+from intarsia.providers.cpu.first_tier.weights_ahead import WeightsAhead
 from intarsia.providers.reference import ReferenceExecutionProvider, evaluate
 from intarsia.runtime.executor import get_pool
 from intarsia.runtime.threads import PoolSettings
 
-MakeFast = Callable[[Node, Mapping[str, np.ndarray], KernelCalls], Fast | None]
+MakeFast = Callable[[Node, WeightsAhead, KernelCalls], Fast | None]
 
 # Who makes an operator's functions, by module: it is imported where a model has the operator.
 FUNCTIONS: Mapping[str, str] = {
@@ -32,7 +34,7 @@ FUNCTIONS: Mapping[str, str] = {
     "GlobalAveragePool": "convolution.global_pool", "GlobalMaxPool": "convolution.global_pool",
     "ConvTranspose": "convolution.conv_transpose",
     "Attention": "unfused_attention.attention",
-    "Concat": "movement.concat", "Split": "movement.split", "Transpose": "movement.transpose",
+    "Gather": "movement.gather", "Concat": "movement.concat", "Split": "movement.split", "Transpose": "movement.transpose",
     "InstanceNormalization": "rows.instance_normalisation",
     "MatMul": "products.matmul", "Gemm": "products.gemm",
     "Softmax": "rows.softmax", "LogSoftmax": "rows.softmax",
@@ -46,6 +48,9 @@ _FRESH = frozenset((
     "Conv", "ConvTranspose", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MatMul", "Gemm",
     "LayerNormalization", "RMSNormalization", "InstanceNormalization", "Add", "Sub", "Mul", "Div", "Relu",
 ))  # fmt: skip
+
+
+_OF_WEIGHTS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU"))  # that are their second input
 
 
 @functools.cache
@@ -68,8 +73,12 @@ class FirstTierProvider(ReferenceExecutionProvider):
         if addresses is None:
             return super().compile(graph, context)
         calls = KernelCalls(addresses, get_pool(threads, PoolSettings.of(context.config, threads)), kernel_image.target())
-        functions = list(_functions(graph, calls))
-        constants = {n: c if n in calls.packed else c.numpy() for n, c in graph.constants.items()}
+        arrays = WeightsAhead(graph.constants)
+        calls.may_look_up = context.config.get(FIRST_ONLY, "0") != "1"
+        with arrays.read_by(calls.threads, [node.inputs[1] for node in graph.nodes if node.op_type in _OF_WEIGHTS]):
+            functions = list(_functions(graph, arrays, calls))
+            stay = calls.packed | calls.looked_up
+            constants = {name: c if name in stay else arrays[name] for name, c in graph.constants.items()}
         program = FirstTierProgram(graph, functions, constants, self.name)
         program.calls = calls
         return program
@@ -102,31 +111,15 @@ class FirstTierProgram(NodeProgram):
         return [f"runs are the first tier's: of {len(self._steps)} nodes {count} by functions of its own, the others by NumPy"]
 
 
-class _Constants(Mapping[str, np.ndarray]):
-    """The arrays of a graph's constants; each is computed, or read, when it is requested."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._constants = graph.constants
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._constants[name].numpy()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._constants)
-
-    def __len__(self) -> int:
-        return len(self._constants)
-
-
-def _functions(graph: Graph, calls: KernelCalls) -> Iterator[NodeFunction]:
+def _functions(graph: Graph, constants: WeightsAhead, calls: KernelCalls) -> Iterator[NodeFunction]:
     """One for each node. Of weights that one node has packed, and nobody else reads, no second copy stays in memory."""
-    constants = _Constants(graph)
     read = Counter(name for node in graph.nodes for name in node.used_names())
     read.update(graph.output_names())
     fresh: set[str] = set()  # values in memory that no other value has
     for node in graph.nodes:
         before = len(calls.packed)
         calls.spare = {name for name in node.inputs if name in fresh and read[name] == 1}
+        calls.alone = {name for name in node.inputs if read[name] == 1}
         function = _function(node, constants, calls)
         yield function
         if function is not evaluate and node.op_type in _FRESH:
@@ -141,7 +134,7 @@ def _functions(graph: Graph, calls: KernelCalls) -> Iterator[NodeFunction]:
                 graph.constants[name].forget()
 
 
-def _function(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> NodeFunction:
+def _function(node: Node, constants: WeightsAhead, calls: KernelCalls) -> NodeFunction:
     make = maker(node.op_type) if not node.domain else None
     fast = make(node, constants, calls) if make is not None else None
     if fast is None:
