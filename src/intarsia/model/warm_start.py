@@ -255,7 +255,7 @@ class WarmStart:
         if isinstance(self._source, (str, os.PathLike)):
             with suppress(OSError):
                 path = os.path.realpath(os.fspath(self._source))
-                self._cache.put(_kept_there(path, os.stat(path).st_size), b"")
+                self._cache.put(_cached_there(path, os.stat(path).st_size), b"")
 
     def _settled(self, location: str) -> bool:
         """Whether a weight file did not change from some time before the session began."""
@@ -352,7 +352,7 @@ def _model_key(source: Any, cache: DiskCache, limit: int, *, read_up_to: int | N
         if read_up_to is not None and status.st_size > read_up_to:
             return None
         unasked = settled and read_up_to == _LARGE_NBYTES and status.st_size > _MIB
-        if unasked and not cache.has(_kept_there(path, status.st_size)):
+        if unasked and not cache.has(_cached_there(path, status.st_size)):
             return None
         key = f"{file_key(path)} {path}"
     except (OSError, ValueError):
@@ -362,7 +362,7 @@ def _model_key(source: Any, cache: DiskCache, limit: int, *, read_up_to: int | N
     return key
 
 
-def _kept_there(path: str, nbytes: int) -> str:
+def _cached_there(path: str, nbytes: int) -> str:
     """The cache's key for saying that a model of so many bytes was kept that lay there. Else a file need not be read to learn
     that it is not kept: no first start waits for a hash where nothing is cached."""
     return f"there-{content_key(path, str(nbytes))}"

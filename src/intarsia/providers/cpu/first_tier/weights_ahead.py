@@ -19,7 +19,7 @@ _MOST_THREADS = 4
 
 
 class WeightsAhead(Mapping[str, np.ndarray]):
-    """The arrays of constants. Each is computed, or read, when it is asked for; large ones of files may be read by then."""
+    """The arrays of constants. Each is computed, or read, when it is requested; large ones of files may be read by then."""
 
     def __init__(self, constants: Mapping[str, Constant]) -> None:
         self._constants = constants
