@@ -172,6 +172,7 @@ def stage(folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     for picture in (f for f in DOCS.rglob("*") if f.suffix in (".svg", ".png")):
+        (folder / picture.relative_to(DOCS)).parent.mkdir(exist_ok=True)
         shutil.copy(picture, folder / picture.relative_to(DOCS))
     shutil.copy(HERE / "conf.py", folder)
 
