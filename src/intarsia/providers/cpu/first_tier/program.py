@@ -16,7 +16,6 @@ from intarsia.ep.program import NodeReport, Program
 from intarsia.ep.provider import CompileContext
 from intarsia.graph.formats.mapped_arrays import release_pages
 from intarsia.graph.model import Constant, Graph, Node
-from intarsia.model.background_compile import FIRST_ONLY
 from intarsia.providers.cpu.first_tier import kernel_image
 from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls
 from intarsia.providers.cpu.first_tier.kernel_specs import UNARY
@@ -74,7 +73,7 @@ class FirstTierProvider(ReferenceExecutionProvider):
             return super().compile(graph, context)
         calls = KernelCalls(addresses, get_pool(threads, PoolSettings.of(context.config, threads)), kernel_image.target())
         arrays = WeightsAhead(graph.constants)
-        calls.may_look_up = context.config.get(FIRST_ONLY, "0") != "1"
+        calls.may_look_up = context.config.get("session.first_tier_only", "0") != "1"
         with arrays.read_by(calls.threads, [node.inputs[1] for node in graph.nodes if node.op_type in _OF_WEIGHTS]):
             functions = list(_functions(graph, arrays, calls))
             stay = calls.packed | calls.looked_up
