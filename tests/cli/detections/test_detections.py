@@ -286,3 +286,28 @@ def test_nothing_is_drawn_where_nothing_is_found(tmp_path: Path, picture: Path) 
     assert done.exit_code == 0
     assert "nothing found; --score lowers" in done.output
     assert (np.asarray(Image.open(tmp_path / "found.png")) == np.asarray(Image.open(picture))).all()
+
+
+def test_a_yolov8_as_its_own_package_decodes_it() -> None:
+    """NudeNet's model, with scores that are drawn, and its own loop with OpenCV's suppression as a reference."""
+    package = pytest.importorskip("nudenet", reason="brings a YOLOv8 model")
+    model = Path(package.__file__).with_name("320n.onnx")
+    picture = np.random.default_rng(0).random((1, 3, 320, 320), np.float32)
+    session = ort.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    (output,) = session.run(None, {session.get_inputs()[0].name: picture})
+    rows, scores = output[0, :4], output[0, 4:]
+    label = 7
+    inside = (rows[:2] - rows[2:] / 2 > 0).all(0) & (rows[:2] + rows[2:] / 2 < 320).all(0)  # the reference does not clip widths
+    scores[:] = 0
+    scores[label] = np.where(inside, np.random.default_rng(1).random(len(inside)), 0)
+    expected = package.nudenet._postprocess([output], 0, 0, 1, 1, 320, 320, 320, 320)
+    (candidates,) = recognised({"output0": output}, (320, 320), 18)
+    found = best(candidates, Limits(0.25, 0.45))
+    assert len(found) > 10
+    assert {each.label for each in found} == {label}
+    expected.sort(key=lambda each: -each["score"])
+    np.testing.assert_allclose([each.score for each in found], [each["score"] for each in expected], rtol=1e-6)
+    left, top, right, bottom = np.array([each.box for each in found]).T
+    np.testing.assert_allclose(
+        np.stack([left, top, right - left, bottom - top], 1), [each["box"] for each in expected], atol=1.01
+    )  # the reference rounds down

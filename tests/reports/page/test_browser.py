@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
 
 import intarsia as ort
@@ -285,6 +287,47 @@ def test_dark_and_light_differ(browser: Any, pages: dict[str, str], tmp_path: Pa
         grounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
         context.close()
     assert grounds == ["rgb(255, 255, 255)", "rgb(20, 24, 28)"]
+
+
+def test_hostile_names_are_shown_as_text(show: Show) -> None:
+    evil = "\"'><script>window.taken = 1</script><img src=x onerror='window.taken = 2'>&amp;"
+    node = onnx.helper.make_node("Neg", ["x"], [evil], name=f"/{evil}/layer.0/{evil}")
+    last = onnx.helper.make_node("Abs", [evil], ["y"], name="</script><!--")
+    tensor = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph([node, last], "g", [tensor("x", 1, [2])], [tensor("y", 1, [2])])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    page = show(session_of(model, [REFERENCE]).explain().to_html(title=evil))
+    for row in (0, 1):
+        page.locator("#table tr.row").nth(row).click()
+    page.select_option("form [name=group]", "layer")
+    page.click("#open-all")
+    assert page.evaluate("window.taken") is None
+    assert page.locator("h1").text_content() == f"Placement of {evil}"
+    assert evil in page.locator("#details").text_content()
+    assert page.locator("#picture img, #table img, #details img, main script").count() == 0
+
+
+def test_a_model_without_nodes(show: Show) -> None:
+    value = onnx.numpy_helper.from_array(np.ones(2, np.float32), "y")
+    graph = onnx.helper.make_graph([], "g", [], [onnx.helper.make_tensor_value_info("y", 1, [2])], [value])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    page = show(session_of(model, [REFERENCE]).explain().to_html())
+    assert page.locator("#totals").text_content().startswith("0 of 0 rows")
+    assert page.locator("#picture g.end").count() == 1
+
+
+def test_bodies_are_boxes(show: Show, make_session: Callable[..., Any]) -> None:
+    text = """g (bool c, float[3] x) => (float[3] y) {
+        [choice] y = If(c) <
+            then_branch = t () => (float[3] p) { q = Neg(x) p = Exp(q) },
+            else_branch = e () => (float[3] p) { q = Sqrt(x) p = Abs(q) }
+        >
+    }"""
+    page = show(make_session(text, providers=["CPUExecutionProvider"]).explain().to_html())
+    page.click("#open-all")
+    assert page.locator("#picture g.body").count() == 2
+    assert "choice.then_branch" in page.locator("#picture").text_content()
+    assert "in bodies: 4" in page.locator("#summary").text_content()
 
 
 @pytest.mark.parametrize("model", [layers(420), flat(10_000)], ids=["layers", "flat"])

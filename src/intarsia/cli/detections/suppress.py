@@ -13,7 +13,7 @@ from intarsia.lazy_dataclass import dataclass
 if TYPE_CHECKING:
     import intarsia
 
-MOST = 300  # boxes of a class
+MOST = 1000  # boxes of a class
 
 
 @dataclass(frozen=True)
