@@ -36,8 +36,8 @@ class Limits:
 def best(candidates: Candidates, limits: Limits) -> list[Found]:
     """What is left, the surest first."""
     boxes, scores = candidates.boxes, candidates.scores
-    kept = np.flatnonzero((scores >= limits.score).any(1))
-    boxes, scores = boxes[kept], scores[kept]
+    likely = np.flatnonzero((scores >= limits.score).any(1))
+    boxes, scores = boxes[likely], scores[likely]
     if not len(boxes):
         return []
     if candidates.chosen:
