@@ -28,15 +28,20 @@ _OPERATORS = {
     "arithmetic.signal": (
         "BlackmanWindow DFT HammingWindow HannWindow MelWeightMatrix STFT"
     ),
-    "contrib.attention": (
+    "contrib.attention.attention": (
         "com.microsoft::Attention com.microsoft::DecoderMaskedSelfAttention com.microsoft::MultiHeadAttention "
         "com.microsoft::RotaryEmbedding"
     ),
+    "contrib.attention.grouped_query_attention": (
+        "com.microsoft::GroupQueryAttention"
+    ),
+    "contrib.attention.packed_attention": (
+        "com.microsoft::DecoderMaskedMultiHeadAttention com.microsoft::LongformerAttention com.microsoft::PackedAttention "
+        "com.microsoft::PackedMultiHeadAttention com.microsoft::RemovePadding com.microsoft::RestorePadding "
+        "com.microsoft::SparseAttention"
+    ),
     "contrib.attn_lstm": (
         "com.microsoft::AttnLSTM"
-    ),
-    "contrib.beam_search": (
-        "com.microsoft::BeamSearch com.microsoft::WhisperBeamSearch"
     ),
     "contrib.dynamic_quantize_lstm": (
         "com.microsoft::DynamicQuantizeLSTM"
@@ -52,12 +57,6 @@ _OPERATORS = {
         "com.microsoft::NhwcConv com.microsoft::NhwcFusedConv com.microsoft::NhwcMaxPool com.microsoft::ScaledSiLU "
         "com.microsoft::SkipGroupNorm com.microsoft::SwiGLU com.microsoft::TransposeMatMul"
     ),
-    "contrib.greedy_search": (
-        "com.microsoft::GreedySearch com.microsoft::Sampling"
-    ),
-    "contrib.grouped_query_attention": (
-        "com.microsoft::GroupQueryAttention"
-    ),
     "contrib.moe": (
         "com.microsoft::MoE com.microsoft::QMoE"
     ),
@@ -66,11 +65,6 @@ _OPERATORS = {
     ),
     "contrib.ngram_hashes": (
         "com.microsoft::NGramHashMapping com.microsoft::VarlenNGramHashMapping"
-    ),
-    "contrib.packed_attention": (
-        "com.microsoft::DecoderMaskedMultiHeadAttention com.microsoft::LongformerAttention com.microsoft::PackedAttention "
-        "com.microsoft::PackedMultiHeadAttention com.microsoft::RemovePadding com.microsoft::RestorePadding "
-        "com.microsoft::SparseAttention"
     ),
     "contrib.packed_blocks": (
         "com.microsoft::GatherPacked com.microsoft::MatMulFpQ4"
@@ -92,6 +86,12 @@ _OPERATORS = {
     ),
     "contrib.ragged_sequences": (
         "com.microsoft::GatedDeltaNet com.microsoft::VarlenCausalConvWithState"
+    ),
+    "contrib.search.beam_search": (
+        "com.microsoft::BeamSearch com.microsoft::WhisperBeamSearch"
+    ),
+    "contrib.search.greedy_search": (
+        "com.microsoft::GreedySearch com.microsoft::Sampling"
     ),
     "contrib.tensors": (
         "com.microsoft::CDist com.microsoft::ComplexMul com.microsoft::ComplexMulConj com.microsoft::CropAndResize "

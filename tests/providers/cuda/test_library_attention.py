@@ -184,7 +184,7 @@ def test_keys_of_before_are_read_from_where_they_are_put_together() -> None:
 @settings(max_examples=40, deadline=None)
 def test_grouped_queries_of_a_cache(prompt: bool, batch: int, window: int, rotary: bool, seed: int) -> None:
     """com.microsoft's GroupQueryAttention, in its first call and in a later one, texts of different lengths."""
-    from intarsia.ops.contrib.grouped_query_attention import group_query_attention
+    from intarsia.ops.contrib.attention.grouped_query_attention import group_query_attention
 
     draw = np.random.default_rng(seed)
     steps, capacity, size = (4, 8, 8) if prompt else (1, 8, 8)

@@ -10,7 +10,7 @@ from device_graphs import planned, values_of
 
 from intarsia.codegen.clike import Limits, Wgsl, unsupported
 from intarsia.codegen.clike.dialects.float64_expressions import Unreadable, without_doubles
-from intarsia.codegen.clike.matmul import tile_for
+from intarsia.codegen.clike.products.matmul import tile_for
 from intarsia.codegen.clike.storage_types import Kind
 from intarsia.device.webgpu import missing, open_device
 from intarsia.graph.dtypes import DType

@@ -14,10 +14,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from intarsia.codegen.clike.dialects.dialect import Dialect
-from intarsia.codegen.clike.matmul import Operand, operand
+from intarsia.codegen.clike.products.matmul import Operand, operand
+from intarsia.codegen.clike.products.sum_places import sum_indices
 from intarsia.codegen.clike.schedules import THREADS, Kernel, _extent, _finished, _grid
 from intarsia.codegen.clike.storage_types import Kind
-from intarsia.codegen.clike.sum_places import sum_indices
 from intarsia.codegen.clike.values import Values
 from intarsia.codegen.clike.vec4 import LANES as WIDTH
 from intarsia.codegen.clike.writer import Block

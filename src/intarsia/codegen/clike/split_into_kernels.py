@@ -13,25 +13,14 @@ from dataclasses import field, replace
 
 import numpy as np
 
-from intarsia.codegen.clike import (
-    columns,
-    element,
-    flash_attention,
-    int8_factors,
-    int8_matmul,
-    nbits_matmul,
-    schedules,
-    sort,
-    tensor_cores,
-    vectorized_elementwise,
-    winograd,
-)
-from intarsia.codegen.clike import matmul as product_schedule
+from intarsia.codegen.clike import columns, element, flash_attention, schedules, sort, vectorized_elementwise
 from intarsia.codegen.clike.dialects.dialect import Dialect
 from intarsia.codegen.clike.loop_steps import Write, step_kernel
+from intarsia.codegen.clike.products import int8_factors, int8_matmul, nbits_matmul, tensor_cores, winograd
+from intarsia.codegen.clike.products import matmul as product_schedule
+from intarsia.codegen.clike.products.sum_places import sum_indices
 from intarsia.codegen.clike.schedules import Kernel
 from intarsia.codegen.clike.storage_types import KINDS, Kind
-from intarsia.codegen.clike.sum_places import sum_indices
 from intarsia.codegen.clike.value_ranges import Range, range_of
 from intarsia.codegen.clike.vendor_libraries import attention, select_calls
 from intarsia.codegen.clike.vendor_libraries.calls import Choice, Libraries

@@ -11,9 +11,9 @@ from intarsia.graph.dims import format_shape
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.arithmetic.matmul import matrix_product
-from intarsia.ops.contrib.attention import Choice, Earlier, Projection, attend_projected
+from intarsia.ops.contrib.attention.attention import Choice, Earlier, Projection, attend_projected
+from intarsia.ops.contrib.attention.packed_attention import OptionalScaleAttributes
 from intarsia.ops.contrib.embedding_and_blocks import EmbedAttributes, EmbeddingTables, embed_layer_normalization
-from intarsia.ops.contrib.packed_attention import OptionalScaleAttributes
 from intarsia.ops.framework.operands import OMITTED, normal_axis, widened
 from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.quantized import OutputQuantization, Quantized, QuantizedMatrix

@@ -7,8 +7,8 @@ import numpy as np
 
 from intarsia.graph.dims import dim_max
 from intarsia.lazy_dataclass import dataclass
-from intarsia.ops.contrib.grouped_query_attention import GroupedHeads, GroupedInputs, Turning, grouped_inputs
-from intarsia.ops.contrib.shared_kv_cache import appended
+from intarsia.ops.contrib.attention.grouped_query_attention import GroupedHeads, GroupedInputs, Turning, grouped_inputs
+from intarsia.ops.contrib.attention.shared_kv_cache import appended
 from intarsia.ops.framework.operands import dim
 from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import op

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from intarsia.codegen.clike import Cut, Dialect
-from intarsia.codegen.clike.int8_factors import BYTES, stored_as_bytes
+from intarsia.codegen.clike.products.int8_factors import BYTES, stored_as_bytes
 from intarsia.codegen.clike.split_into_kernels import Job, is_cheap
 from intarsia.codegen.clike.storage_types import stored_nbytes
 from intarsia.codegen.clike.vendor_libraries.calls import Libraries

@@ -10,7 +10,7 @@ from typing import Any
 
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
-from intarsia.ops.contrib.grouped_query_attention import DOMAIN
+from intarsia.ops.contrib.attention.grouped_query_attention import DOMAIN
 from intarsia.ops.framework.infer import Inference
 from intarsia.ops.internal.gqa_steps import DOMAIN as PARTS
 from intarsia.providers.cpu.legalize.graph_rewriter import NodeParts

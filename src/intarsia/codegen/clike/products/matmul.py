@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from intarsia.codegen.clike import nbits_matmul
 from intarsia.codegen.clike.dialects.dialect import Dialect, Tile
+from intarsia.codegen.clike.products import nbits_matmul
+from intarsia.codegen.clike.products.sum_places import sum_indices
 from intarsia.codegen.clike.schedules import Kernel, _extent, _finished
 from intarsia.codegen.clike.storage_types import KINDS, Kind
-from intarsia.codegen.clike.sum_places import sum_indices
 from intarsia.codegen.clike.values import Values
 from intarsia.codegen.clike.vec4 import LANES as WIDTH
 from intarsia.codegen.clike.vec4 import Fours

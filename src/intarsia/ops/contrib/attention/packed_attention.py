@@ -8,10 +8,10 @@ from intarsia.graph.dims import Dim, floordiv, fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.ops.contrib.attention import Projection, check_widths, length_of, rotate_at
-from intarsia.ops.contrib.attention_masks import MaskedScores
-from intarsia.ops.contrib.grouped_query_attention import grouped_parts
-from intarsia.ops.contrib.shared_kv_cache import all_tokens, appended, filled, from_beams
+from intarsia.ops.contrib.attention.attention import Projection, check_widths, length_of, rotate_at
+from intarsia.ops.contrib.attention.attention_masks import MaskedScores
+from intarsia.ops.contrib.attention.grouped_query_attention import grouped_parts
+from intarsia.ops.contrib.attention.shared_kv_cache import all_tokens, appended, filled, from_beams
 from intarsia.ops.framework.operands import widened
 from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext, host_op, op

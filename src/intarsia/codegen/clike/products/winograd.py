@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from intarsia.codegen.clike import matmul as product_schedule
-from intarsia.codegen.clike import tensor_cores
 from intarsia.codegen.clike.dialects.dialect import Dialect
+from intarsia.codegen.clike.products import matmul as product_schedule
+from intarsia.codegen.clike.products import tensor_cores
+from intarsia.codegen.clike.products.sum_places import places_of
 from intarsia.codegen.clike.schedules import THREADS, Kernel, _extent, _finished, _flat, _grid
 from intarsia.codegen.clike.storage_types import Kind
-from intarsia.codegen.clike.sum_places import places_of
 from intarsia.codegen.clike.vec4 import LANES, Fours
 from intarsia.codegen.clike.vendor_libraries.select_calls import Window, window_of
 from intarsia.codegen.clike.writer import Block

@@ -12,7 +12,7 @@ from search_models import EOS, FLOAT, INT32, MODES, PAD, VOCABULARY, WIDTH, sear
 
 import intarsia
 from intarsia.errors import Fail, InvalidGraph
-from intarsia.ops.contrib.greedy_search import Timestamps
+from intarsia.ops.contrib.search.greedy_search import Timestamps
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is the reference of its own operators")
 

@@ -11,9 +11,9 @@ import numpy as np
 from intarsia.graph.dims import Dim, dim_max
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.ops.contrib.attention import rotate_at
-from intarsia.ops.contrib.quantized_kv_cache import QuantisedCache, quantised_cache
-from intarsia.ops.contrib.shared_kv_cache import appended
+from intarsia.ops.contrib.attention.attention import rotate_at
+from intarsia.ops.contrib.attention.quantized_kv_cache import QuantisedCache, quantised_cache
+from intarsia.ops.contrib.attention.shared_kv_cache import appended
 from intarsia.ops.framework.operands import dim, widened
 from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext, op

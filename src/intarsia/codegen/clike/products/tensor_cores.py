@@ -21,10 +21,10 @@ holds what is PTX ISA 9.0, "Matrix Fragments for mma.m16n8k16 with floating poin
 from __future__ import annotations
 
 from intarsia.codegen.clike.dialects.dialect import Dialect
-from intarsia.codegen.clike.matmul import Operand, operand
+from intarsia.codegen.clike.products.matmul import Operand, operand
+from intarsia.codegen.clike.products.sum_places import sum_indices
 from intarsia.codegen.clike.schedules import Kernel, _extent, _finished
 from intarsia.codegen.clike.storage_types import Kind
-from intarsia.codegen.clike.sum_places import sum_indices
 from intarsia.codegen.clike.values import Values
 from intarsia.codegen.clike.writer import Block
 from intarsia.codegen.loops.index_expr import Index, linear, regroup

@@ -11,8 +11,8 @@ OpenCL's integer dot products, or arithmetic where a device has none.
 from __future__ import annotations
 
 from intarsia.codegen.clike.dialects.dialect import Dialect, Tile
-from intarsia.codegen.clike.int8_factors import BYTES, flipped
-from intarsia.codegen.clike.matmul import Operand, _Product, operand, product_kernel
+from intarsia.codegen.clike.products.int8_factors import BYTES, flipped
+from intarsia.codegen.clike.products.matmul import Operand, _Product, operand, product_kernel
 from intarsia.codegen.clike.schedules import Kernel, _extent
 from intarsia.codegen.clike.storage_types import Kind
 from intarsia.codegen.clike.vec4 import Fours

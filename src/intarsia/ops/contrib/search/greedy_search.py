@@ -16,7 +16,7 @@ from intarsia.graph.dims import fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, TensorType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.ops.contrib.encoder_decoder import (
+from intarsia.ops.contrib.search.encoder_decoder import (
     T5,
     WHISPER,
     EncoderDecoder,
@@ -24,7 +24,7 @@ from intarsia.ops.contrib.encoder_decoder import (
     SearchAttributes,
     encoder_decoder_of,
 )
-from intarsia.ops.contrib.subgraph_results import check_states, last_logits
+from intarsia.ops.contrib.search.subgraph_results import check_states, last_logits
 from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext, host_op
 from intarsia.primitives import lang as k

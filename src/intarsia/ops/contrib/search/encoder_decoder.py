@@ -17,7 +17,7 @@ import numpy as np
 
 from intarsia.graph.model import Graph, TensorType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.ops.contrib.subgraph_results import check_states, last_logits
+from intarsia.ops.contrib.search.subgraph_results import check_states, last_logits
 from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext
 from intarsia.primitives import lang as k

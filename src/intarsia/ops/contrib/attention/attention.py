@@ -9,8 +9,8 @@ import numpy as np
 from intarsia.graph.dims import Dim, floordiv
 from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.ops.contrib.attention_masks import MaskedScores
-from intarsia.ops.contrib.shared_kv_cache import all_tokens, filled, from_beams
+from intarsia.ops.contrib.attention.attention_masks import MaskedScores
+from intarsia.ops.contrib.attention.shared_kv_cache import all_tokens, filled, from_beams
 from intarsia.ops.framework.operands import OMITTED, dim, widened
 from intarsia.ops.framework.parameter_groups import ParameterGroup
 from intarsia.ops.framework.registry import NodeContext, op

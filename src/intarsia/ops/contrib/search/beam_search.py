@@ -11,8 +11,8 @@ from intarsia.graph.dims import fresh_symbol
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import TensorType
 from intarsia.lazy_dataclass import dataclass
-from intarsia.ops.contrib.encoder_decoder import WHISPER, Prompt, SearchAttributes
-from intarsia.ops.contrib.greedy_search import (
+from intarsia.ops.contrib.search.encoder_decoder import WHISPER, Prompt, SearchAttributes
+from intarsia.ops.contrib.search.greedy_search import (
     DOMAIN,
     REASON,
     Model,

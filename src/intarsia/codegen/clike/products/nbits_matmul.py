@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from intarsia.codegen.clike.dialects.dialect import Dialect
+from intarsia.codegen.clike.products.sum_places import sum_indices
 from intarsia.codegen.clike.schedules import THREADS, Kernel, _extent, _finished
 from intarsia.codegen.clike.storage_types import KINDS, Kind, stored_bits
-from intarsia.codegen.clike.sum_places import sum_indices
 from intarsia.codegen.clike.vec4 import LANES, Fours, is_multiple, split_number
 from intarsia.codegen.clike.writer import Block
 from intarsia.codegen.loops.index_expr import ELEMENTWISE, Index, add, follow, linear, operand_indices, regroup, scale
