@@ -15,7 +15,7 @@ from intarsia.graph.model import Graph, TensorType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.vendor.translator import Untranslatable
 
-_KEPT = (DType.FLOAT, DType.FLOAT16)
+_RETAINED = (DType.FLOAT, DType.FLOAT16)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def check_states(states: Sequence[State], graph: Graph) -> None:
         if not isinstance(before, TensorType) or not isinstance(after, TensorType) or before != after:
             why = f"the state {state.input!r} is {before}, and {state.output!r}, its next value, {after}"
             raise Untranslatable(why, "type")
-        if before.dtype not in _KEPT:
+        if before.dtype not in _RETAINED:
             raise Untranslatable(f"Core ML keeps floats, and the state {state.input!r} is of {before.dtype.onnx_name}", "type")
         if before.shape is None or not all(isinstance(d, int) for d in before.shape):
             raise Untranslatable(f"Core ML keeps states of fixed sizes, and {state.input!r} is {before}", "shape")
