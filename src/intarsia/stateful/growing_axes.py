@@ -53,7 +53,7 @@ def _moved(node: Node, value: str, axes: tuple[int, ...]) -> tuple[int, ...] | N
     """The axes of the node's output, by their places in the state; None where it does something else."""
     if node.inputs[:1] != [value]:
         return None
-    if node.op_type in _ELEMENTWISE:
+    if node.op_type in _ELEMENTWISE or (node.op_type == "Concat" and len(node.inputs) == 1):
         return axes
     if node.op_type == "Transpose":
         perm = node.attributes.get("perm") or tuple(reversed(range(len(axes))))

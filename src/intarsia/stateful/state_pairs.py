@@ -135,27 +135,30 @@ def _checked(inputs: Sequence[NodeArg], outputs: Sequence[NodeArg], given: Mappi
 
 def _state(given: NodeArg, output: NodeArg, true: Sequence[NodeArg], graph: Callable[[], Graph] | None, reason: str) -> State:
     named = {d for a in true for d in a.shape if isinstance(d, str)}
-    open_axes = [axis for axis, dim in enumerate(given.shape) if not isinstance(dim, int)]
-    grows: int | None = None
-    doubtful: list[int] = []
-    for axis in open_axes:
-        before, after = given.shape[axis], output.shape[axis] if output.shape else None
-        if isinstance(before, str) and (before == after or before in named):
-            continue
-        if isinstance(before, str) and isinstance(after, str) and (is_expression(after) or len(open_axes) == 1):
-            grows = axis
-            break
-        doubtful.append(axis)
-    if grows is None and doubtful:
-        grows = _grown(graph, given.name) if graph is not None else doubtful[0]
+    grows = _growing_axis(given, output, named, graph)
     batch = _batch_axis(given, named, grows)
     return State(given.name, output.name, given.type, tuple(given.shape), grows, batch, reason)
 
 
-def _grown(graph: Callable[[], Graph], name: str) -> int | None:
+def _growing_axis(given: NodeArg, output: NodeArg, named: set[str], graph: Callable[[], Graph] | None) -> int | None:
+    """The axis along which the output is longer: as its size's name says, as the graph shows, or as two names suggest."""
+    doubtful: list[tuple[int, Dim]] = []
+    for axis, before in enumerate(given.shape):
+        after = output.shape[axis] if output.shape else None
+        if isinstance(before, int) or (isinstance(before, str) and (before == after or before in named)):
+            continue
+        if isinstance(before, str) and isinstance(after, str) and is_expression(after):
+            return axis
+        doubtful.append((axis, after))
+    if not doubtful or graph is None:
+        return doubtful[0][0] if doubtful else None
     from intarsia.stateful.growing_axes import growing_axis
 
-    return growing_axis(graph(), name)
+    found = growing_axis(graph(), given.name)
+    if found is None:
+        renamed = (axis for axis, after in doubtful if isinstance(given.shape[axis], str) and isinstance(after, str))
+        found = next((axis for axis in renamed if "_dim_" not in str(output.shape[axis])), None)  # torch's name for no name
+    return found
 
 
 def _batch_axis(given: NodeArg, named: set[str], grows: int | None) -> int | None:
