@@ -172,6 +172,13 @@ def test_what_is_no_profile(tmp_path: Path, text: str, message: str) -> None:
         ProfileReport.load(tmp_path / "none.json")
 
 
+def test_an_index_out_of_range_is_named(make_session) -> None:
+    text = "g (float[a] x) => (float[1] y) <int64[1] s = {500}> { y = Gather(x, s) }"
+    session = make_session(text, providers=[CPU])
+    with pytest.raises(ort.InvalidArgument, match=r"500 at \[0\] of 's'; expected -3 to 2, since dimension 0 of 'x'"):
+        session.profile({"x": np.ones(3, np.float32)})
+
+
 def test_what_observing_costs_is_said(mlp: ort.InferenceSession) -> None:
     found = mlp.profile(FEED, 2, roofline=False)
     assert found.unobserved_milliseconds > 0

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from intarsia.errors import Fail
+from intarsia.errors import Fail, NodeFailed
 from intarsia.lazy_dataclass import dataclass
 from intarsia.providers.registry import CPU
 
@@ -81,6 +81,10 @@ class Reports:
                 return measured(other)  # the first run says whether sizes ask for another model
             except BranchNeedsVariant:
                 return measured(with_separate_branches(other))
+            except NodeFailed as error:
+                from intarsia.session.call_paths.index_errors import named
+
+                raise named(engine, inputs, error) from error.__cause__
             except SizesNeedVariant:
                 following = next(others, None)
                 if following is None:
