@@ -274,7 +274,8 @@ def test_two_profiles(show: Show, pages: dict[str, str]) -> None:
     alone = show(pages["alone"])
     assert alone.locator("#graph").is_hidden()
     alone.select_option("form [name=group]", "layer")
-    assert alone.locator("#table tr.group[data-group*='layers.1']").count() >= 1
+    layer = alone.locator("#table tr.group[data-group='model / layers.1 / attention / q_proj']")
+    assert layer.locator("td:nth-child(2)").text_content() == "1 kernel"
 
 
 def test_dark_and_light_differ(browser: Any, pages: dict[str, str], tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def draw(picture: str, found: Sequence[Found], labels: Sequence[str], target: Pa
         top = top - bottom - 4 if top >= bottom + 4 else top + width
         left = max(0.0, min(left, image.width - right - 6))
         pen.rectangle((left, top, left + right + 6, top + bottom + 4), fill=colour)
-        pen.text((left + 3, top + 1), text, fill="black" if sum(colour) > 380 else "white", font=font)
+        pen.text((left + 3, top + 1), text, fill="black" if _is_light(colour) else "white", font=font)
     data = io.BytesIO()
     kind = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF"}.get(target.suffix.lower(), target.suffix[1:].upper())
     image.save(data, format=kind)
@@ -75,6 +75,11 @@ def draw(picture: str, found: Sequence[Found], labels: Sequence[str], target: Pa
 def name_of(label: int, labels: Sequence[str]) -> str:
     """A class's name, else its number."""
     return visible(labels[label]) if 0 <= label < len(labels) else str(label)
+
+
+def _is_light(colour: tuple[int, int, int]) -> bool:
+    red, green, blue = colour
+    return 0.299 * red + 0.587 * green + 0.114 * blue > 140
 
 
 def _colour(label: int) -> tuple[int, int, int]:

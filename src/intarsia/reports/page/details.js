@@ -64,7 +64,7 @@ function providerName(data, number) { return number < 0 ? "" : data.providers[nu
 function layerPath(data, number) {
   const parts = [];
   for (let at = number; at >= 0; at = data.groups[at][0]) parts.unshift(data.strings[data.groups[at][1]]);
-  return parts.join(" / ");
+  return joinedPath(parts);
 }
 
 function valueList(data, values) {

@@ -9,7 +9,15 @@ class Group {
     Object.assign(this, {kind: "group", name, parent, inBody, items: [], open: false, edges: new Map(), enters: new Set(),
       leaves: new Set(), count: 0, ms: 0, before: 0, flop: 0, nbytes: 0, providers: new Map()});
   }
-  get path() { return this.parent && this.parent.name ? `${this.parent.path} / ${this.name}` : this.name; }
+  get path() {
+    const names = [];
+    for (let at = this; at && at.name; at = at.parent) names.unshift(at.name);
+    return joinedPath(names);
+  }
+}
+
+function joinedPath(names) { // "layers" goes without saying before "layers.3"
+  return names.filter((name, i) => i + 1 === names.length || !names[i + 1].startsWith(`${name}.`)).join(" / ");
 }
 
 function buildTree(data) {

@@ -4,17 +4,18 @@ const $ = id => document.getElementById(id);
 function columnsOf(data) {
   const {strings, nodes, values, profile} = data, text = i => node => strings[nodes[node][i]];
   const estimated = node => node >= 0 && nodes[node][ESTIMATED] ? "~" : "";
+  const alone = data.picture === false;
   const columns = [
-    {name: "node", width: 190, value: text(NAME), text: endOf}, {name: "operator", width: 110, value: text(OP)},
+    {name: alone ? "kernel" : "node", width: alone ? 360 : 190, value: text(NAME), text: endOf}, {name: "operator", width: 110, value: text(OP)},
     {name: "provider", width: 112, value: node => providerName(data, nodes[node][PROVIDER]), text: (name, node) => providerCell(data, name, node)},
     ...(profile ? [{name: "time", title: "of a run, milliseconds", width: 84, number: true, sum: true, value: node => nodes[node][TIME],
       text: (ms, node) => ms === null ? (nodes[node][PART_OF] >= 0 ? "\u2033" : "") : ms || node >= 0 ? timeText(ms) : ""},
     {name: "share", title: "of a run's time", width: 70, number: true, sum: true, value: node => nodes[node][TIME],
       text: ms => ms ? `${(100 * ms / (profile.ms || 1)).toFixed(1)} %` : ""}] : []),
     ...(profile && profile.before !== null ? [{name: "before", width: 84, number: true, sum: true, value: node => nodes[node][BEFORE],
-      text: ms => ms === null ? "" : timeText(ms)},
-    {name: "change", width: 90, number: true, sum: true, value: node => changeOf(nodes[node]),
-      text: ms => ms === null ? "" : changeText(ms), kind: ms => ms > 0.0005 ? "worse" : ms < -0.0005 ? "better" : ""}] : []),
+      text: (ms, node) => ms === null || (!ms && node < 0) ? "" : timeText(ms)},
+    {name: "change", width: 108, number: true, sum: true, value: node => changeOf(nodes[node]),
+      text: (ms, node) => ms === null || (!ms && node < 0) ? "" : changeText(ms), kind: ms => ms > 0.0005 ? "worse" : ms < -0.0005 ? "better" : ""}] : []),
     {name: "operations", width: 100, number: true, sum: true, value: node => nodes[node][FLOP],
       text: (flop, node) => flop ? estimated(node) + countText(flop) : ""},
     {name: "bytes", width: 74, number: true, sum: true, value: node => nodes[node][NBYTES],
@@ -24,7 +25,7 @@ function columnsOf(data) {
     {name: "kind", width: 74, value: text(KIND)},
     {name: "why", title: "why other providers do not run it; all of it below", width: 420, value: node => whyText(data, nodes[node])},
   ];
-  return columns.filter(({name}) => data.edges.length || !["output", "why", "kind"].includes(name));
+  return columns.filter(({name}, i) => !alone || i === 0 || !["output", "why", "kernel"].includes(name));
 }
 
 function endOf(name) { return name.length > 24 ? element("span", {title: name}, `\u2026${name.slice(-22)}`) : name; }
@@ -56,7 +57,7 @@ class Page {
     this.tree = buildTree(data);
     const actions = {choose: node => this.choose(node, true), select: item => this.select(item), titleOf: item => this.titleOf(item),
       showReason: number => this.showReason(number)};
-    this.table = new Table($("table"), columnsOf(data), this.groups, actions);
+    this.table = new Table($("table"), columnsOf(data), this.groups, actions, data.picture === false ? "kernel" : "node");
     this.fillForm();
     this.summary();
     this.tabs(actions);

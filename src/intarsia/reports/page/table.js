@@ -22,9 +22,9 @@ function countText(value) { // 12,345,678 as 12.3 M
 function changeText(ms) { return `${ms > 0 ? "+" : ms < 0 ? "\u2212" : ""}${timeText(Math.abs(ms))}`; }
 
 class Table {
-  // columns: {name, title, width, number, value(node), text(value, row), sum}
-  constructor(holder, columns, groups, actions) {
-    Object.assign(this, {holder, columns, groups, actions, sort: {column: -1, down: true}, open: new Set(), shown: [], rows: [],
+  // unit: what a row is, for people. columns: {name, title, width, number, value(node), text(value, row), sum}
+  constructor(holder, columns, groups, actions, unit) {
+    Object.assign(this, {holder, columns, groups, actions, unit, sort: {column: -1, down: true}, open: new Set(), shown: [], rows: [],
       grouping: "", selected: -1, drawn: [0, 0]});
     const width = columns.reduce((sum, column) => sum + column.width, 0);
     this.head = element("thead", {}, element("tr", {}));
@@ -121,7 +121,7 @@ class Table {
     const open = this.open.has(group.name);
     const cells = this.columns.map((column, i) => {
       if (i === 0) return element("td", {title: group.name}, `${open ? "\u25be" : "\u25b8"} ${group.name}`);
-      if (i === 1) return element("td", {}, `${group.nodes.length} node${group.nodes.length === 1 ? "" : "s"}`);
+      if (i === 1) return element("td", {}, `${group.nodes.length} ${this.unit}${group.nodes.length === 1 ? "" : "s"}`);
       if (!column.sum) return element("td", {});
       return element("td", {class: ["number", column.kind ? column.kind(group.sums[i]) : ""].join(" ")}, column.text(group.sums[i], -1));
     });
