@@ -80,7 +80,7 @@ static size_t width(int type) { return type == FLOAT ? 4 : type == INT64 ? 8 : 1
 
 /* kernels */
 
-enum kind { ADD, MUL, LESS, IDENTITY, TRANSPOSE, POOL, POOL_LAST, PRELU, IF, LOOP, SCAN };
+enum kind { ADD, MUL, LESS, HARD_SIGMOID, IDENTITY, TRANSPOSE, POOL, POOL_LAST, PRELU, IF, LOOP, SCAN };
 
 struct kernel {
   uint32_t version, flags;
@@ -88,11 +88,24 @@ struct kernel {
   enum kind kind;
   int64_t order[MOST]; /* Transpose's */
   size_t rank;
+  float alpha, beta; /* HardSigmoid's */
   const float *weight; /* PRelu's slope, packed: half of it */
   int own;
 };
 
 static float of_two(enum kind kind, float a, float b) { return kind == ADD ? a + b : a * b; }
+
+static P hard_sigmoid(struct kernel *kernel, P context) {
+  struct tensor x;
+  float *to;
+  CHECK(input(context, 0, &x));
+  CHECK(output(context, x.sizes, x.rank, (P *)&to));
+  for (size_t i = 0; i < x.count; i++) {
+    float value = ((float *)x.data)[i] * kernel->alpha + kernel->beta;
+    to[i] = value < 0 ? 0 : value > 1 ? 1 : value;
+  }
+  return 0;
+}
 
 static size_t place_in(const struct tensor *x, const int64_t *sizes, size_t rank, size_t number) { /* of what is broadcast */
   size_t place = 0, step = 1;
@@ -203,6 +216,7 @@ static P compute(P this, P context) {
   calls++;
   if (!strcmp(fault, "Compute")) return failed("Compute fails as ordered");
   switch (kernel->kind) {
+    case HARD_SIGMOID: return hard_sigmoid(kernel, context);
     case IDENTITY: return identity(context);
     case TRANSPOSE: return transposed_value(kernel, context);
     case POOL: return pool(context, 0);
@@ -320,6 +334,8 @@ static P create(P state, P info, P *out) {
       status = kind == TRANSPOSE ? API(P, KernelInfoGetAttributeArray_int64, P, S, int64_t *, size_t *)(
                                        info, "perm", kernel->order, &kernel->rank)
                                  : 0;
+      if (kind == HARD_SIGMOID) status = API(P, KernelInfoGetAttribute_float, P, S, float *)(info, "alpha", &kernel->alpha);
+      if (kind == HARD_SIGMOID && !status) status = API(P, KernelInfoGetAttribute_float, P, S, float *)(info, "beta", &kernel->beta);
       if (status) {
         free(kernel);
         return status;
@@ -359,6 +375,7 @@ static P fill_registry(void) {
   CHECK(add("", "Add", 14, newest, ADD, "T", numbers, 2));
   CHECK(add("", "Mul", 14, newest, MUL, "T", numbers, 2));
   CHECK(add("", "Less", 13, newest, LESS, "T", numbers, 2));
+  CHECK(add("", "HardSigmoid", 6, newest, HARD_SIGMOID, "T", floats, 1));
   CHECK(add("", "Identity", 1, 13, IDENTITY, "T", all, 3));
   CHECK(add("", "Identity", 14, 25, IDENTITY, "V", all, 3));
   CHECK(add("", "If", 11, 25, IF, "V", all, 3));

@@ -115,6 +115,27 @@ class TestVersions:
             assert "has kernels of Add for T of float, int64, not double[3]" in reason.reason
 
 
+class TestFunctions:
+    """Nodes without a kernel, all of whose pieces have one: as ONNX defines the operator."""
+
+    @pytest.mark.parametrize("opset", [14, 22])
+    def test_pieces(self, kernels: KernelPlugin, opset: int) -> None:
+        """HardSwish is x * HardSigmoid(x). A node has the name of another's piece."""
+        nodes = [node("HardSwish", "x", "a"), node("HardSwish", "a", "b"), node("Add", "a b", "y", name="a/HardSigmoid_0")]
+        with kernels.registered():
+            found = checked(model(nodes, [value("x")], [value("y")], opset=opset), {"x": X})
+            assert [row.op for row in found.explain().nodes] == ["HardSwish", "HardSwish", "Add"]
+            (program,) = [one for one in gc.get_objects() if isinstance(one, KernelProgram)]
+            assert [made.op_type for made in program.graph.nodes] == ["HardSigmoid", "Mul"] * 2 + ["Add"]
+
+    def test_a_piece_without_a_kernel(self, kernels: KernelPlugin) -> None:
+        with kernels.registered():
+            found = session(model([node("Softsign", "x", "y")], [value("x")], [value("y")]))
+            row = found.explain().nodes[0]
+            assert row.provider == CPU
+            assert row.refusals[KERNELS].reason == f"{KERNELS} has no kernel for Softsign"
+
+
 def branches() -> bytes:
     """y = x + z where c, else a * x, with an If of its own inside: for a constant (a) and values around (x, z)."""
     then = helper.make_graph([node("Add", "x z", "t")], "then", [], [value("t")])

@@ -133,7 +133,12 @@ class _Inliner:
         holder = onnx.helper.make_model(
             onnx.helper.make_graph([], "holder", [], []), functions=[function], opset_imports=opsets, ir_version=10
         )
-        return next(iter(load(holder).functions.values()))
+        made = next(iter(load(holder).functions.values()))
+        for name, declared in schema.attributes.items():  # of which the body says nothing
+            if declared.default_value.name and made.attributes.get(name) is None:
+                value = onnx.helper.get_attribute_value(declared.default_value)
+                made.attributes[name] = value.decode("utf-8") if isinstance(value, bytes) else value
+        return made
 
     def _standard_opset(self) -> int:
         return self.graph.opset_imports.get("", 1)

@@ -19,6 +19,7 @@ from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType, Value
 from intarsia.providers.plugin.array_feed import array_feed
+from intarsia.providers.plugin.bodies import with_functions
 from intarsia.providers.plugin.interface.allocators import host_allocator
 from intarsia.providers.plugin.interface.graph_view import CHANNELS_LAST, GraphView, NodeView
 from intarsia.providers.plugin.interface.members import Members
@@ -326,7 +327,10 @@ class KernelProgram(Program):
 
 
 def laid_out(ep: PluginEp, registry: KernelRegistry, graph: Graph) -> LaidOut:
-    """A part in the order of data that a plugin prefers, as far as it has kernels for that."""
+    """A part as a plugin runs it: nodes that it has no kernel for written out, and in the order of data that it prefers, as far
+    as it has kernels for that."""
+    outputs = {name for node in graph.nodes for name in node.outputs}
+    graph = with_functions(graph, lambda one: _lacking(registry, one))
 
     def converts(node: Node) -> bool:
         known = not node.domain and (CHANNELS_LAST, node.op_type) in registry.entries
@@ -339,8 +343,15 @@ def laid_out(ep: PluginEp, registry: KernelRegistry, graph: Graph) -> LaidOut:
         return isinstance(kind, TensorType) and all(isinstance(registry.find(view), KernelEntry) for view in views)
 
     if not ep.prefers_channels_last:
-        return LaidOut(graph, {name: name for node in graph.nodes for name in node.outputs})
-    return channels_last(graph, converts, _TRANSPOSE)
+        return LaidOut(graph, {name: name for name in outputs})
+    found = channels_last(graph, converts, _TRANSPOSE)
+    return LaidOut(found.graph, {name: source for name, source in found.sources.items() if source in outputs})
+
+
+def _lacking(registry: KernelRegistry, graph: Graph) -> list[int]:
+    """Nodes without a kernel, but for those with bodies."""
+    views = (view for view in GraphView(graph).nodes if not view.node.has_subgraphs)
+    return [view.index for view in views if isinstance(registry.find(view), NoKernel)]
 
 
 def _with_nodes(graph: Graph, nodes: list[Node]) -> Graph:

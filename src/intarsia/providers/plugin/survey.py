@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from intarsia.ep.capability import Support
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
-from intarsia.providers.plugin.bodies import body_graph
+from intarsia.providers.plugin.bodies import body_graph, function_graph
 from intarsia.providers.plugin.capability import Answer, CapabilityQuery, Claim, ask
 from intarsia.providers.plugin.deviations import Refusal, known_deviations
 from intarsia.providers.plugin.interface.graph_view import GraphView, NodeView
@@ -26,6 +26,7 @@ class Survey:
     def __init__(self, graph: Graph, ep: PluginEp, *, allow_deviations: bool, float16: Callable[[], bool]) -> None:
         self._float16, self._allow_deviations = float16, allow_deviations
         self._bodies: dict[int, str] = {}
+        self._functions: dict[int, bool] = {}
         self.graph, self._ep = graph, ep
         self._query = CapabilityQuery(ep.members, ep.logger, self._look_up if ep.registry is not None else None)
         self._views: dict[int, NodeView] = {}
@@ -45,7 +46,9 @@ class Survey:
 
     def claims(self, free: Sequence[int]) -> tuple[Claim, ...]:
         """What it takes among nodes that are free (indices in order)."""
-        return self._ask(free).claims
+        answer = self._ask(free)
+        written = (i for i in free if i not in answer.taken and self._takes_function(i))
+        return (*answer.claims, *(Claim((i,), False) for i in written))
 
     def answer(self, node: Node) -> Support:
         """Whether it takes a node of the graph where all are free, and why not."""
@@ -55,7 +58,7 @@ class Survey:
         if (why := self._withheld.get(place)) is not None:
             return why
         answer = self._ask(range(len(self.graph.nodes)))
-        if place in answer.taken:
+        if place in answer.taken or self._takes_function(place):
             return Support.yes()
         if self._ep.registry is not None and isinstance(found := self.kernel(node), NoKernel):
             return Support.no(f"{self._ep.name} has {found}", code=found.code)
@@ -63,6 +66,22 @@ class Survey:
         return Support.no(
             f"{self._ep.name} did not take it" + (f": {words}" if words else ", and gave no reason"), code="plugin"
         )
+
+    def _takes_function(self, place: int) -> bool:
+        """Whether it has no kernel for a node, and takes all of what ONNX defines it by."""
+        if place not in self._functions:
+            self._functions[place] = self._find_function(place)
+        return self._functions[place]
+
+    def _find_function(self, place: int) -> bool:
+        node = self.graph.nodes[place]
+        if self._ep.registry is None or place in self._withheld or isinstance(self.kernel(node), KernelEntry):
+            return False
+        body = function_graph(self.graph, node)
+        if body is None:
+            return False
+        survey = Survey(body, self._ep, allow_deviations=self._allow_deviations, float16=self._float16)
+        return all(survey.answer(piece) for piece in body.nodes)
 
     def kernel(self, node: Node) -> KernelEntry | NoKernel:
         """The plugin's kernel for a node of the graph, or why it has none."""
