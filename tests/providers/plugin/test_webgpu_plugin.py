@@ -15,6 +15,7 @@ import numpy as np
 import onnx.helper as oh
 import pytest
 from onnx import TensorProto
+from tests.providers.plugin.test_kernel_plugin import branches
 from tests.providers.plugin.test_openvino_plugin import digits_model, pictures
 from tests.providers.plugin.vendor_plugins import software_vulkan, webgpu, webgpu_provider
 
@@ -85,6 +86,28 @@ def test_cut_with_the_cpu() -> None:
     providers = {row.name: row.provider for row in cut.explain().nodes}
     assert (providers["conv1"], providers["pool"], providers["conv2"]) == (WEBGPU, CPU, WEBGPU)
     np.testing.assert_allclose(cut.run(None, {"x": pictures()})[0], expected(pictures()), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_layouts(layout: str) -> None:
+    provider = webgpu_provider(preferredLayout=layout)
+    made = ort.InferenceSession(digits_model(), providers=[provider, CPU])
+    assert set(made.explain().counts) == {WEBGPU}
+    for count in (3, 3, 1):
+        np.testing.assert_allclose(made.run(None, {"x": pictures(count)})[0], expected(pictures(count)), rtol=1e-4, atol=1e-4)
+
+
+def test_branches() -> None:
+    """Its kernel of If is one that it has the host make: the condition is in the host's memory, what it reads on the device."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    made = ort.InferenceSession(branches(), options, providers=[webgpu_provider(), CPU])
+    assert {row.provider for row in made.explain().nodes} == {WEBGPU}
+    x = np.array([1, -2, 3], np.float32)
+    expect = {(True, True): x + x[::-1], (True, False): x + x[::-1], (False, True): x * [10, 20, 30], (False, False): x[::-1]}
+    for (c, d), y in expect.items():
+        feed = {"x": x, "z": x[::-1].copy(), "c": np.array(c), "d": np.array(d)}
+        np.testing.assert_allclose(made.run(None, feed)[0], y + np.array([10, 20, 30]), rtol=1e-6)
 
 
 def test_refusals_say_what_kernels_there_are() -> None:
