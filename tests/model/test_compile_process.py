@@ -102,6 +102,42 @@ def test_runs_change_over_to_what_a_process_compiled(held: threading.Event, monk
     assert session_of().is_compiled  # from the cache
 
 
+LOCKED = """
+    import sys
+    from intarsia.session.compile_worker import alone
+    with alone(*sys.argv[1:]):
+        print("in", flush=True)
+        sys.stdin.readline()
+"""
+
+
+def test_processes_that_compile_the_same_wait_for_each_other(tmp_path: Path) -> None:
+    """One makes the entry, and the others begin from it; whoever is ended meanwhile lets the next one go on."""
+    command = [sys.executable, "-c", textwrap.dedent(LOCKED), str(tmp_path), "key"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    first = subprocess.Popen(command, **pipes)
+    assert first.stdout is not None and first.stdout.readline() == "in\n"
+    others = [subprocess.Popen(command, **pipes) for _ in range(2)]
+    waiting = [f" {other.pid} " for other in others]
+
+    def locks() -> list[str]:
+        return [line for line in Path("/proc/locks").read_text().splitlines() if "->" in line]
+
+    until(lambda: all(any(pid in line for line in locks()) for pid in waiting))
+    with subprocess.Popen([*command[:-1], "another key"], **pipes) as free:
+        assert free.communicate("\n")[0] == "in\n" and free.returncode == 0
+    first.kill()
+    first.communicate()
+    for other in others:
+        assert other.stdin is not None
+        other.stdin.write("\n")
+        other.stdin.flush()
+    assert [other.communicate()[0] for other in others] == ["in\n"] * 2
+    assert not list(tmp_path.glob(".lock-*"))
+    with subprocess.Popen([*command[:-2], str(tmp_path / "missing"), "key"], **pipes) as unlocked:
+        assert unlocked.communicate("\n")[0] == "in\n"
+
+
 def test_a_file_with_its_weights_beside_it(tmp_path: Path, held: threading.Event) -> None:
     made = onnx.load_from_string(model("g (float[n, 3] x) => (float[n, 40] y) { y = MatMul(x, w) }"))
     w = np.random.default_rng(1).standard_normal((3, 40)).astype(np.float32)

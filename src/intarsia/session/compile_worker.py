@@ -14,11 +14,12 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from intarsia.cache.disk_cache import get_cache
+from intarsia.cache.disk_cache import content_key, get_cache
 
 if TYPE_CHECKING:
     from intarsia.model.compile_process import Request
@@ -37,7 +38,8 @@ def main(parent: int) -> None:
         _end_with(parent)
     else:
         threading.Thread(target=_end_after, args=(parent, SECONDS_ALONE), daemon=True).start()
-    request: Request = pickle.load(sys.stdin.buffer)  # noqa: S301 # the program that started this process wrote it
+    data = sys.stdin.buffer.read()
+    request: Request = pickle.loads(data)  # noqa: S301 # the program that started this process wrote it
     from intarsia.codegen.llvm.compile_workers import share_session
     from intarsia.model.background_compile import KEY
     from intarsia.session.inference_session import InferenceSession
@@ -45,10 +47,36 @@ def main(parent: int) -> None:
     share_session()
     options = request.options
     options.add_session_config_entry(KEY, "0")
-    InferenceSession(request.source, options, list(request.providers), disabled_optimizers=request.disabled)
-    for thread in threading.enumerate():  # large entries are written by threads of their own
-        if thread.name == "intarsia-cache":
-            thread.join()
+    with alone(get_cache().place, content_key(data)):
+        InferenceSession(request.source, options, list(request.providers), disabled_optimizers=request.disabled)
+        for thread in threading.enumerate():  # large entries are written by threads of their own
+            if thread.name == "intarsia-cache":
+                thread.join()
+
+
+@contextmanager
+def alone(folder: str, key: str) -> Iterator[None]:
+    """Within the block no other process is in that of this key and folder. So of many that start together (the workers of a
+    server) one compiles, and the others find in the cache what it made. Where files cannot be locked, nobody waits.
+
+    Who has the lock removes its file: those that wait have it open, and who comes later makes another one.
+    """
+    import fcntl
+
+    path = Path(folder) / f".lock-{key}"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield
+        return
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+        with suppress(OSError):
+            path.unlink()
+    finally:
+        os.close(handle)
 
 
 def _stand_back(parent: int) -> None:
