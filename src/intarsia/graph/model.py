@@ -133,9 +133,10 @@ class Constant:
 
     Attributes:
         place: where the data is as it stands, in a file of its own: location relative to the model's folder, first byte, bytes.
+        read_row: of a matrix in a file, what reads one row into an array, without the others; None elsewhere.
     """
 
-    __slots__ = ("_array", "_data", "_retained", "dtype", "name", "place", "shape", "source")
+    __slots__ = ("_array", "_data", "_retained", "dtype", "name", "place", "read_row", "shape", "source")
 
     def __init__(
         self, name: str, dtype: DType, shape: tuple[int, ...], data: np.ndarray | Callable[[], np.ndarray], source: str = "",
@@ -146,6 +147,7 @@ class Constant:
         self._data = data if not isinstance(data, np.ndarray) else None
         self._retained = retained
         self.place: tuple[str, int, int] | None = None
+        self.read_row: Callable[[int, np.ndarray], None] | None = None
 
     @classmethod
     def of(cls, name: str, array: np.ndarray, source: str = "") -> Constant:
@@ -180,7 +182,7 @@ class Constant:
     def renamed(self, name: str) -> Constant:
         data = self._array if self._array is not None else self.numpy
         made = Constant(name, self.dtype, self.shape, data, self.source, self._retained)
-        made.place = self.place
+        made.place, made.read_row = self.place, self.read_row
         return made
 
     @property

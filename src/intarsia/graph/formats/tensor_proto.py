@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable
 
 import numpy as np
 
@@ -77,7 +76,14 @@ class StoredTensor:
         if self.location and len(self.spans) == 1:
             (start, end) = self.spans[0]
             made.place = (self.location, start, end - start)
+        if not retained and len(self.shape) == 2:
+            made.read_row = self.read_row
         return made
+
+    def read_row(self, row: int, room: np.ndarray) -> None:
+        """Fill `room` with a row of a matrix that lies in a file as it is in memory. Raises as `FileBytes.array`."""
+        assert isinstance(self.buffer, FileBytes)
+        self.buffer.read_into(self.spans[0][0] + row * room.nbytes, room.view(np.uint8).data)
 
     @property
     def _is_read_again(self) -> bool:
@@ -194,24 +200,6 @@ class StoredTensor:
                 raise self.error(f"the bytes of {_FIELD_NAMES[self.field]} are no multiple of {width}")
             return sum(end - start for start, end in self.spans) // width
         return sum(count_varints(self.buffer, start, end) for start, end in self.spans)
-
-
-def row_reader(constant: Constant) -> Callable[[int, np.ndarray], None] | None:
-    """What reads row i of a constant [rows, numbers] into an array [numbers], where it lies in a file as it is in memory; None
-    elsewhere. Raises as `FileBytes.array`."""
-    stored = getattr(constant.maker, "__self__", None)
-    while isinstance(stored, Constant):  # under another name
-        stored = getattr(stored.maker, "__self__", None)
-    if not isinstance(stored, StoredTensor) or not stored._is_read_again or len(constant.shape) != 2:
-        return None
-    if (stored.dtype, stored.shape) != (constant.dtype, constant.shape) or not isinstance(stored.buffer, FileBytes):
-        return None
-    start, nbytes, buffer = stored.spans[0][0], constant.nbytes // max(1, constant.shape[0]), stored.buffer
-
-    def read(row: int, room: np.ndarray) -> None:
-        buffer.read_into(start + row * nbytes, room.view(np.uint8).data)
-
-    return read
 
 
 _LOOSE_TAGS = {

@@ -417,3 +417,44 @@ def test_values_that_nobody_reads_again_are_overwritten() -> None:
     first, second = session.run(None, {"x": x}), session.run(None, {"x": x})
     for a, b in zip(first, second, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+LAYERS = [
+    ("LSTM", "", (5, 1, 6), 8), ("LSTM", "direction = \"reverse\"", (4, 3, 5), 20),
+    ("LSTM", "direction = \"bidirectional\", layout = 1, hidden_size = 40", (7, 2, 3), 40),
+    ("LSTM", "activations = [\"Sigmoid\", \"Tanh\", \"Tanh\"], clip = 0.0", (3, 17, 33), 17),
+    ("LSTM", "direction = \"bidirectional\"", (30, 1, 64), 256),
+    ("GRU", "", (5, 1, 6), 8), ("GRU", "direction = \"bidirectional\", linear_before_reset = 1", (4, 3, 5), 20),
+    ("GRU", "layout = 1", (6, 2, 9), 33), ("GRU", "linear_before_reset = 1", (30, 1, 64), 200),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cell", "attributes", "shape", "hidden"), LAYERS)
+@pytest.mark.parametrize("given", ["", "b", "b, , h0", "b, , h0, c0"])
+def test_recurrent_layers(cell: str, attributes: str, shape: tuple[int, ...], hidden: int, given: str) -> None:
+    """The sequence first, or the batch; with and without biases and first states."""
+    if "c0" in given and cell == "GRU":
+        pytest.skip("a GRU has one state")
+    directions, gates = 1 + ("bidirectional" in attributes), {"LSTM": 4, "GRU": 3}[cell]
+    batch = shape[0] if "layout = 1" in attributes else shape[1]
+    state = (batch, directions, hidden) if "layout = 1" in attributes else (directions, batch, hidden)
+    rows = gates * hidden
+    weights = {"w": drawn(directions, rows, shape[2]), "r": drawn(directions, rows, hidden, seed=2) / hidden}
+    if given:
+        weights["b"] = drawn(directions, 2 * rows, seed=3)
+    feeds = {name: drawn(*state, seed=4 + i) for i, name in enumerate(("h0", "c0")) if name in given}
+    inputs = "".join(f", float[i{name}, j{name}, k{name}] {name}" for name in feeds)
+    results = "y, h, c" if cell == "LSTM" else "y, h"
+    text = f"g (float[s, n, d] x{inputs}) => ({', '.join(f'float {r}' for r in results.split(', '))}) {{"
+    text += f"{results} = {cell}<{attributes}>(x, w, r{', ' + given if given else ''}) }}".replace("<>", "")
+    compare(model_of(text, **weights), x=drawn(*shape, seed=9), **feeds)
+
+
+@pytest.mark.parametrize(("attributes", "given"), [
+    ("clip = 1.0", ""), ("input_forget = 1", ""), ("activations = [\"Relu\", \"Tanh\", \"Tanh\"]", ""), ("", ", , lengths"),
+    ("", ", , , , , p"),
+])  # fmt: skip
+def test_recurrent_layers_of_the_reference(attributes: str, given: str) -> None:
+    weights = {"w": drawn(1, 32, 5), "r": drawn(1, 32, 8, seed=2), "p": drawn(1, 24, seed=3)}
+    text = f"g (float[s, n, d] x, int32[n] lengths) => (float y) {{ y = LSTM<{attributes}>(x, w, r{given}) }}".replace("<>", "")
+    compare(model_of(text, **weights), {"LSTM"}, x=drawn(4, 2, 5), lengths=np.array([4, 2], np.int32))

@@ -13,7 +13,6 @@ from onnx import numpy_helper
 import intarsia as ort
 from intarsia.ep.provider import CompileContext
 from intarsia.graph.dtypes import DType
-from intarsia.graph.formats.tensor_proto import row_reader
 from intarsia.graph.load import load
 from intarsia.graph.model import Constant
 from intarsia.providers.cpu.first_tier import kernel_image, movement, weights_ahead
@@ -50,7 +49,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rows_of_a_constant_in_a_file(model_file: Path) -> None:
     table = load(model_file).constants["t"]
     for constant in (table, table.renamed("u").renamed("v")):
-        read = row_reader(constant)
+        read = constant.read_row
         assert read is not None
         for row in (0, 17, 19_999):
             room = np.empty(64, np.float32)
@@ -58,9 +57,8 @@ def test_rows_of_a_constant_in_a_file(model_file: Path) -> None:
             np.testing.assert_array_equal(room, TABLE[row])
         with pytest.raises(IndexError, match="bytes"):
             read(1 << 30, np.empty(64, np.float32))
-    assert row_reader(Constant.of("t", TABLE)) is None
-    assert row_reader(load(model_file.read_bytes()).constants["t"]) is None
-    assert row_reader(Constant("t", DType.FLOAT, (40_000, 32), lambda: table.numpy().reshape(40_000, 32))) is None
+    assert Constant.of("t", TABLE).read_row is None
+    assert load(model_file.read_bytes()).constants["t"].read_row is None
 
 
 @pytest.mark.parametrize("first_tier_only", ["0", "1"])

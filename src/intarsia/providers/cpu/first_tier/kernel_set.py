@@ -13,13 +13,23 @@ from intarsia.graph.dims import symbol
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang
 from intarsia.providers.cpu.first_tier import pack_kernel
-from intarsia.providers.cpu.first_tier.kernel_specs import POOLS, UNARY, WINDOWS, depthwise_spec, gemm_spec, pool_spec
+from intarsia.providers.cpu.first_tier.kernel_specs import (
+    POOLS,
+    RECURRENT,
+    UNARY,
+    WINDOWS,
+    depthwise_spec,
+    gemm_spec,
+    pool_spec,
+    recurrent_spec,
+)
 from intarsia.providers.cpu.kernels.attention import softmax_kernel
 from intarsia.providers.cpu.kernels.common.microkernel import micro_text
 from intarsia.providers.cpu.kernels.conv.grouped import depthwise_kernel
 from intarsia.providers.cpu.kernels.matmul import gemm_arguments, gemm_kernel
 from intarsia.providers.cpu.kernels.pooling import pooling_kernel
 from intarsia.providers.cpu.kernels.pooling.pooling_arguments import GlobalPoolSpec
+from intarsia.providers.cpu.kernels.recurrent import rnn_kernel
 
 _FLOAT = DType.FLOAT
 Make = Callable[[Target], KernelText]
@@ -70,6 +80,8 @@ def kernels() -> Iterator[tuple[str, Make]]:
         yield name, partial(_text_of, unary_loop, name)
     for name in ("layer_norm", "rms_norm"):
         yield name, partial(_text_of, normalisation_loop, name)
+    for name in RECURRENT:
+        yield name, partial(rnn_kernel.kernel_text, recurrent_spec(name))
 
 
 def _text_of(loop: Callable[[str, Target], LoopKernel], name: str, target: Target) -> KernelText:

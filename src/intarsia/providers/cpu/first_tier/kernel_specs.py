@@ -17,6 +17,7 @@ from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec
     from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
+    from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import RecurrentSpec
 
 _FLOAT = DType.FLOAT
 _CHUNK = 4096  # elements that a loop of `loop_nest` goes over at once
@@ -57,6 +58,29 @@ def pool_spec(operation: str, kernel: tuple[int, ...], strides: tuple[int, ...])
     from intarsia.providers.cpu.kernels.conv.grouped.window_arguments import WindowSpec
 
     return WindowSpec(operation, kernel, strides, (1,) * len(kernel), _FLOAT)
+
+
+# Recurrent layers: a GRU's reset gate is applied to the recurrent product (True), or to its operand.
+RECURRENT: Mapping[str, tuple[str, bool]] = {"LSTM": ("LSTM", False), "GRU False": ("GRU", False), "GRU True": ("GRU", True)}
+_RECURRENT_ACTIVATIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh")}
+
+
+def recurrent_name(cell: str, linear_before_reset: bool) -> str:
+    """The name of a layer's kernel."""
+    return f"{cell} {linear_before_reset}" if cell == "GRU" else cell
+
+
+def recurrent_activations(cell: str) -> tuple[str, ...]:
+    """Those of one direction."""
+    return _RECURRENT_ACTIVATIONS[cell]
+
+
+@functools.cache
+def recurrent_spec(name: str) -> RecurrentSpec:
+    from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import RecurrentSpec
+
+    cell, inner = RECURRENT[name]
+    return RecurrentSpec(cell, tuple((f, 0.0, 0.0) for f in recurrent_activations(cell)), _FLOAT, linear_before_reset=inner)
 
 
 class LoopArguments:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from intarsia.graph.dtypes import DType
-from intarsia.graph.formats.tensor_proto import row_reader
 from intarsia.graph.model import Node
 from intarsia.providers.cpu.first_tier.kernel_calls import Fast, KernelCalls, lies_channels_last, like, new
 from intarsia.providers.cpu.first_tier.weights_ahead import WeightsAhead
@@ -44,7 +43,7 @@ def gather(node: Node, constants: WeightsAhead, calls: KernelCalls) -> Fast | No
     alone = calls.may_look_up and node.inputs[0] in calls.alone and int(node.attributes.get("axis", 0)) == 0
     if not alone or table is None or table.nbytes < _LARGE_NBYTES or len(table.shape) != 2 or table.dtype is not DType.FLOAT:
         return None
-    read = row_reader(table)
+    read = table.read_row
     if read is None:
         return None
     calls.looked_up.add(node.inputs[0])

@@ -35,6 +35,7 @@ FUNCTIONS: Mapping[str, str] = {
     "Attention": "unfused_attention.attention",
     "Gather": "movement.gather", "Concat": "movement.concat", "Split": "movement.split", "Transpose": "movement.transpose",
     "InstanceNormalization": "rows.instance_normalisation",
+    "LSTM": "recurrent.recurrent", "GRU": "recurrent.recurrent",
     "MatMul": "products.matmul", "Gemm": "products.gemm",
     "Softmax": "rows.softmax", "LogSoftmax": "rows.softmax",
     "LayerNormalization": "rows.normalisation", "RMSNormalization": "rows.normalisation",

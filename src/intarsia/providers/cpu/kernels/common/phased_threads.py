@@ -18,7 +18,6 @@ from intarsia.codegen.builder.kernel_body import Body, Value
 from intarsia.codegen.llvm import ir_builder
 from intarsia.codegen.llvm.target import Target
 
-MOST_PARTS = 16
 _PAUSES = {"x86_64": "llvm.x86.sse2.pause", "i686": "llvm.x86.sse2.pause"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from intarsia.graph import trace
 
+MOST_PARTS = 16
 _PIECE_PRODUCTS = 1_200_000  # multiply-adds of a piece: some 20 microseconds
 _LEAST_PRODUCTS = 300_000
 _PIECES = 6  # for each thread: so many are enough, if they are smaller than that

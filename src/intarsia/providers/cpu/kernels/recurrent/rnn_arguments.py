@@ -32,13 +32,12 @@ from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Address, Argument
 from intarsia.primitives.activations import ACTIVATIONS
 from intarsia.providers.cpu.kernels.common.panels import aligned_zeros, pack_matrix
-from intarsia.providers.cpu.kernels.common.phased_threads import MOST_PARTS
+from intarsia.providers.cpu.kernels.common.pieces import MOST_PARTS
 from intarsia.providers.cpu.kernels.common.tiles import Tile, tile_of
-from intarsia.providers.cpu.kernels.recurrent.rnn_row_product import TILE_ROWS
-from intarsia.providers.cpu.kernels.recurrent.rnn_row_product_int8 import packed_words, spare_nbytes
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}
+TILE_ROWS = 8  # of a tile beside: with two vectors each, 8 sums of the row and what they multiply, 27 of 32 registers
 _LINE = 64
 FIELDS = (
     "micro x x_step x_row x_direction x_area weights weights_direction inner extra extra_direction taps lengths status "
@@ -261,8 +260,11 @@ def _unit_nbytes(spec: RecurrentSpec, tile: Tile, hidden: int, found: Division) 
 
 def scratch_nbytes(spec: RecurrentSpec, target: Target, shape: RecurrentShape, threads: int, *, computes: bool = False) -> int:
     """Bytes for each of `threads` threads: states, sums of the products, and input products where it `computes` them."""
-    tile, found = tile_of(spec.dtype, target), _divided(spec, target, shape, threads)
-    spare = spare_nbytes(blocks_of(shape.hidden, tile) * tile.lanes, found.rows) if spec.stored else 0
+    tile, found, spare = tile_of(spec.dtype, target), _divided(spec, target, shape, threads), 0
+    if spec.stored:
+        from intarsia.providers.cpu.kernels.recurrent.rnn_row_product_int8 import spare_nbytes
+
+        spare = spare_nbytes(blocks_of(shape.hidden, tile) * tile.lanes, found.rows)
     own = _products_nbytes(spec, tile, shape.hidden, found) if computes else 0
     return _unit_nbytes(spec, tile, shape.hidden, found) + spare + own
 
@@ -323,7 +325,11 @@ def recurrent_args(
         h_direction, h_row = y_direction, hidden_nbytes
     found = _divided(spec, target, shape, threads)
     chunks = found.chunks
-    weights_direction = packed_words(shape.hidden, first) * 4 if spec.stored else shape.hidden * (first + second) * item
+    weights_direction = shape.hidden * (first + second) * item
+    if spec.stored:
+        from intarsia.providers.cpu.kernels.recurrent.rnn_row_product_int8 import packed_words
+
+        weights_direction = packed_words(shape.hidden, first) * 4
     initials, ends = (*initial, 0)[:2], (*finals, 0)[:2]
     unit = _unit_nbytes(spec, tile, shape.hidden, found)
     x_area = tile.width * item

@@ -15,9 +15,9 @@ from __future__ import annotations
 from intarsia.codegen.builder.kernel_body import Module, Value
 from intarsia.codegen.llvm.target import Target
 from intarsia.providers.cpu.kernels.common.microkernel import PARAMETERS
-from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import RecurrentSpec, has_registers
+from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import TILE_ROWS, RecurrentSpec, has_registers
 from intarsia.providers.cpu.kernels.recurrent.rnn_cells import CellWriter
-from intarsia.providers.cpu.kernels.recurrent.rnn_row_product import TILE_ROWS, TOGETHER, row_and_tile, row_product
+from intarsia.providers.cpu.kernels.recurrent.rnn_row_product import TOGETHER, row_and_tile, row_product
 
 
 class InputWriter(CellWriter):

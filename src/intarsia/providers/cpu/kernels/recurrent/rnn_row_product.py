@@ -12,8 +12,8 @@ from __future__ import annotations
 from intarsia.codegen.builder.kernel_body import Body, Module, Value
 from intarsia.graph.dtypes import DType
 from intarsia.providers.cpu.kernels.common.tiles import Tile
+from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import TILE_ROWS
 
-TILE_ROWS = 8  # of a tile beside: with two vectors each, 8 sums of the row and what they multiply, 27 of 32 registers
 _LINE = 64
 _AHEAD = 6  # rows that are fetched before they are used, where loads have time: from the second-level cache
 _AHEAD_OF_TILE = 16  # those of the tile, which come from farther away, and not again for `TILE_ROWS` steps

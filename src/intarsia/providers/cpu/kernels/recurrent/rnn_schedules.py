@@ -17,7 +17,7 @@ from intarsia.primitives import lang as k
 from intarsia.providers.cpu.kernels.common.epilogue import Epilogue
 from intarsia.providers.cpu.kernels.common.microkernel import micro_text
 from intarsia.providers.cpu.kernels.common.packing import ZERO_TAP
-from intarsia.providers.cpu.kernels.common.phased_threads import MOST_PARTS
+from intarsia.providers.cpu.kernels.common.pieces import MOST_PARTS
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv, Schedule
 from intarsia.providers.cpu.kernels.common.template import FusedOperand
 from intarsia.providers.cpu.kernels.common.tiles import Tile, product_tile, tile_of
@@ -32,7 +32,7 @@ from intarsia.providers.cpu.kernels.matmul.strassen import (
     strassen_step,
 )
 from intarsia.providers.cpu.kernels.recurrent import rnn_arguments
-from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import COMPUTED_SHARE, GATES, STATES
+from intarsia.providers.cpu.kernels.recurrent.rnn_arguments import COMPUTED_SHARE, GATES, STATES, TILE_ROWS
 from intarsia.providers.cpu.kernels.recurrent.rnn_kernel import kernel_text
 from intarsia.providers.cpu.kernels.recurrent.rnn_layer import (
     InputProductCall,
@@ -42,7 +42,6 @@ from intarsia.providers.cpu.kernels.recurrent.rnn_layer import (
     Skipped,
     WalkCall,
 )
-from intarsia.providers.cpu.kernels.recurrent.rnn_row_product import TILE_ROWS
 
 if TYPE_CHECKING:
     from intarsia.providers.cpu.kernels.recurrent.rnn import Recurrent
