@@ -6,7 +6,7 @@ function columnsOf(data) {
   const estimated = node => node >= 0 && nodes[node][ESTIMATED] ? "~" : "";
   const alone = data.picture === false;
   const columns = [
-    {name: alone ? "kernel" : "node", width: alone ? 360 : 190, value: text(NAME), text: endOf}, {name: "operator", width: 110, value: text(OP)},
+    {name: alone ? "kernel" : "node", width: alone ? 360 : 190, value: text(NAME), text: alone ? undefined : endOf}, {name: "operator", width: 110, value: text(OP)},
     {name: "provider", width: 112, value: node => providerName(data, nodes[node][PROVIDER]), text: (name, node) => providerCell(data, name, node)},
     ...(profile ? [{name: "time", title: "of a run, milliseconds", width: 84, number: true, sum: true, value: node => nodes[node][TIME],
       text: (ms, node) => ms === null ? (nodes[node][PART_OF] >= 0 ? "\u2033" : "") : ms || node >= 0 ? timeText(ms) : ""},
