@@ -1,6 +1,6 @@
 """This build beside an earlier one, in turn: runs of models, warm starts, and what a run costs beside its kernels.
 
-    python benchmarks/in_turn.py SRC FOLDER [NAME...] [--what run,start,overhead] [--rounds 20] [--seconds 0.1]
+    python benchmarks/in_turn.py SRC FOLDER [NAME...] [--what run,start,overhead] [--pairs 3] [--rounds 10] [--seconds 0.1]
 
 SRC is the `src` folder of the earlier build, FOLDER holds NAME.onnx with NAME.npz (`in_*` inputs), as tests/models/export.py
 writes them. Each build runs in processes of its own with a cache of its own, on one thread, and both take turns. Printed is the
@@ -77,7 +77,8 @@ session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"
 made = time.process_time_ns()
 session.run(None, feeds)
 print(json.dumps([(b - a) / 1e3 for a, b in ((begun, start), (start, made), (made, time.process_time_ns()))]), flush=True)
-os._exit(0)
+if len(sys.argv) < 3:  # else what is written to the cache is waited for
+    os._exit(0)
 """
 
 
@@ -124,13 +125,16 @@ def ask(child: subprocess.Popen[str]) -> float:
     return float(answer(child))
 
 
-def runs(before: Build, now: Build, name: str, rounds: int, seconds: float) -> tuple[float, float]:
-    """The least microseconds of a run of either."""
-    arguments = (name, str(seconds), str(HERE))
-    with before.process(RUNS, *arguments) as one, now.process(RUNS, *arguments) as other:
-        times = [(ask(one), ask(other)) for _ in range(rounds)]
-    least, ours = (min(column) for column in zip(*times, strict=True))
-    return least, ours
+def runs(before: Build, now: Build, name: str, options: argparse.Namespace) -> tuple[float, float]:
+    """The least microseconds of a run of either. Pairs of processes differ by where their pages lie, so that there are several;
+    which of a pair begins alternates."""
+    arguments, times = (name, str(options.seconds), str(HERE)), list[tuple[float, float]]()
+    for pair in range(options.pairs):
+        builds = (before, now) if pair % 2 == 0 else (now, before)
+        with builds[0].process(RUNS, *arguments) as one, builds[1].process(RUNS, *arguments) as other:
+            found = [(ask(one), ask(other)) for _ in range(options.rounds)]
+        times += [row if pair % 2 == 0 else row[::-1] for row in found]
+    return min(row[0] for row in times), min(row[1] for row in times)
 
 
 def starts(before: Build, now: Build, model: str, rounds: int) -> list[tuple[float, float]]:
@@ -138,7 +142,7 @@ def starts(before: Build, now: Build, model: str, rounds: int) -> list[tuple[flo
     builds = (before, now)
     for build in builds:  # twice: what the first leaves in the cache, the second notes
         for _ in range(2):
-            build.once(START, model)
+            build.once(START, model, "fill")
     found = [[build.once(START, model) for build in builds] for _ in range(rounds)]
     return [(min(f[0][i] for f in found), min(f[1][i] for f in found)) for i in range(3)]
 
@@ -147,7 +151,7 @@ def print_runs(before: Build, now: Build, names: Sequence[str], options: argpars
     print("\n| model | before, µs | now, µs | now / before |\n| --- | ---: | ---: | ---: |", flush=True)
     ratios = []
     for name in names:
-        least, ours = runs(before, now, name, options.rounds, options.seconds)
+        least, ours = runs(before, now, name, options)
         ratios.append(ours / least)
         shown = Path(name).stem if name.endswith(".onnx") else name
         print(f"| {shown} | {least:.1f} | {ours:.1f} | {ratios[-1]:.3f} |", flush=True)
@@ -173,7 +177,8 @@ def main() -> None:
     parser.add_argument("--what", default="run", help=f"by commas: {', '.join(WHAT)}")
     parser.add_argument("--now", type=Path, default=HERE.parent / "src", help="the src folder of this build")
     parser.add_argument("--caches", type=Path, help="a folder for the caches of both, for a later call (default: none)")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--pairs", type=int, default=3, help="of processes, for runs")
+    parser.add_argument("--rounds", type=int, default=10, help="of bursts of each pair; starts of each model")
     parser.add_argument("--seconds", type=float, default=0.1)
     options = parser.parse_args()
     what = options.what.split(",")

@@ -225,7 +225,7 @@ def _row_kernel(dialect: Dialect, rows: Rows, order: Sequence[tuple[Tensor, Sequ
     lane = "lane" if together > 1 else d.local
     v.top.write(d.let("row", Kind.I32, group))
     body = Block(v.top, ("row",))
-    v.cooperative = (body, lambda *given: _together(v, threads, lane, *given))
+    v.cooperative = (body, _RowReduction(v, threads, lane))
     v.make_room(threads, together, bool(order))
     outer = regroup([("v", "row")], [count], [sizes[i] for i in rows.outer])
     inner = regroup([("v", "j")], [length], [sizes[i] for i in rows.inner])
@@ -345,64 +345,72 @@ def _is_worth_keeping(t: Tensor) -> bool:
 _COSTLY = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow atan2 mod fmod".split())
 
 
-def _together(
-    v: Values, threads: int, lane: str, t: Tensor, op: str, extents: list[int],
-    element: Callable[[list[Index], Block], str], block: Block,
-) -> str:  # fmt: skip
-    """A reduction by all threads of a row: each its share, then halves upon halves, in a warp or through shared memory."""
-    kind, d = KINDS[t.dtype], v.dialect
-    partial = v.elements.variable(block, v.identity(op, t.dtype), kind)
-    name, total = v.elements.fresh("k"), _extent(*extents)
-    inner = Block(block, (name,))
-    value = element(regroup([("v", name)], [total], extents), inner)
-    inner.write(f"{partial} = {v.combined(op, partial, value, t.dtype, inner)};")
-    block.nest(d.loop(name, lane, v.number(total), str(threads)), inner)
-    if d.warp:
-        return _by_warps(v, threads, t, op, partial, block)
-    held = Kind.U32 if kind is Kind.BOOL else kind
-    shared = v.partials.get(held) or v.partials.setdefault(held, v.share(held, threads))
+@dataclass(frozen=True)
+class _RowReduction:
+    """Reductions by all threads of a row: each its share, then halves upon halves, in a warp or through shared memory. `lane`
+    is a thread's number in the row."""
 
-    def stored(x: str) -> str:
-        return d.select(x, "1u", "0u") if kind is Kind.BOOL else x
+    values: Values
+    threads: int
+    lane: str
 
-    def loaded(at: str, inside: Block) -> str:
-        return v.elements.let(inside, f"({shared}[{at}] != 0u)" if kind is Kind.BOOL else f"{shared}[{at}]", kind)
+    def __call__(
+        self, t: Tensor, op: str, extents: list[int], element: Callable[[list[Index], Block], str], block: Block
+    ) -> str:
+        v, threads = self.values, self.threads
+        kind, d = KINDS[t.dtype], v.dialect
+        partial = v.elements.variable(block, v.identity(op, t.dtype), kind)
+        name, total = v.elements.fresh("k"), _extent(*extents)
+        inner = Block(block, (name,))
+        value = element(regroup([("v", name)], [total], extents), inner)
+        inner.write(f"{partial} = {v.combined(op, partial, value, t.dtype, inner)};")
+        block.nest(d.loop(name, self.lane, v.number(total), str(threads)), inner)
+        if d.warp:
+            return self._by_warps(t, op, partial, block)
+        held = Kind.U32 if kind is Kind.BOOL else kind
+        shared = v.partials.get(held) or v.partials.setdefault(held, v.share(held, threads))
 
-    block.write(d.barrier, f"{shared}[{d.local}] = {stored(partial)};", d.barrier)
-    halves = Block(block)
-    halves.write(d.let("apart", Kind.I32, f"{threads // 2} >> {d.shift('h', Kind.I32)}"))
-    step = Block(halves)
-    both = v.combined(op, loaded(d.local, step), loaded(f"{d.local} + apart", step), t.dtype, step)
-    step.write(f"{shared}[{d.local}] = {stored(both)};")
-    halves.nest(f"if ({d.local} < apart) {{", step)
-    halves.write(d.barrier)
-    block.nest(d.loop("h", "0", str(threads.bit_length() - 1)), halves)
-    return loaded("0", block)
+        def stored(x: str) -> str:
+            return d.select(x, "1u", "0u") if kind is Kind.BOOL else x
 
+        def loaded(at: str, inside: Block) -> str:
+            return v.elements.let(inside, f"({shared}[{at}] != 0u)" if kind is Kind.BOOL else f"{shared}[{at}]", kind)
 
-def _by_warps(v: Values, threads: int, t: Tensor, op: str, partial: str, block: Block) -> str:
-    """What the threads of a row have, reduced: all of them get the same."""
-    kind, d = KINDS[t.dtype], v.dialect
-    step = Block(block)
-    if kind is Kind.BOOL:
-        theirs = f"({d.exchanged(d.select(partial, '1u', '0u'), 'apart')} != 0u)"
-    else:
-        theirs = d.exchanged(partial, "apart")
-    step.write(f"{partial} = {v.combined(op, partial, v.elements.let(step, theirs, kind), t.dtype, step)};")
-    block.write("#pragma unroll")
-    block.nest(f"for (int apart = {d.warp // 2}; apart > 0; apart /= 2) {{", step)
-    if threads <= d.warp:
-        return partial
-    held = Kind.U32 if kind is Kind.BOOL else kind
-    shared = v.partials.get(held) or v.partials.setdefault(held, v.share(held, threads // d.warp))
-    stored = d.select(partial, "1u", "0u") if kind is Kind.BOOL else partial
-    first = f"if ({d.local} % {d.warp} == 0) {{ {shared}[{d.local} / {d.warp}] = {stored}; }}"
-    block.write(d.barrier, first, d.barrier)
-    total = ""
-    for i in range(threads // d.warp):
-        one = v.elements.let(block, f"({shared}[{i}] != 0u)" if kind is Kind.BOOL else f"{shared}[{i}]", kind)
-        total = v.combined(op, total, one, t.dtype, block) if total else one
-    return total
+        block.write(d.barrier, f"{shared}[{d.local}] = {stored(partial)};", d.barrier)
+        halves = Block(block)
+        halves.write(d.let("apart", Kind.I32, f"{threads // 2} >> {d.shift('h', Kind.I32)}"))
+        step = Block(halves)
+        both = v.combined(op, loaded(d.local, step), loaded(f"{d.local} + apart", step), t.dtype, step)
+        step.write(f"{shared}[{d.local}] = {stored(both)};")
+        halves.nest(f"if ({d.local} < apart) {{", step)
+        halves.write(d.barrier)
+        block.nest(d.loop("h", "0", str(threads.bit_length() - 1)), halves)
+        return loaded("0", block)
+
+    def _by_warps(self, t: Tensor, op: str, partial: str, block: Block) -> str:
+        """What the threads of a row have, reduced: all of them get the same."""
+        v, threads = self.values, self.threads
+        kind, d = KINDS[t.dtype], v.dialect
+        step = Block(block)
+        if kind is Kind.BOOL:
+            theirs = f"({d.exchanged(d.select(partial, '1u', '0u'), 'apart')} != 0u)"
+        else:
+            theirs = d.exchanged(partial, "apart")
+        step.write(f"{partial} = {v.combined(op, partial, v.elements.let(step, theirs, kind), t.dtype, step)};")
+        block.write("#pragma unroll")
+        block.nest(f"for (int apart = {d.warp // 2}; apart > 0; apart /= 2) {{", step)
+        if threads <= d.warp:
+            return partial
+        held = Kind.U32 if kind is Kind.BOOL else kind
+        shared = v.partials.get(held) or v.partials.setdefault(held, v.share(held, threads // d.warp))
+        stored = d.select(partial, "1u", "0u") if kind is Kind.BOOL else partial
+        first = f"if ({d.local} % {d.warp} == 0) {{ {shared}[{d.local} / {d.warp}] = {stored}; }}"
+        block.write(d.barrier, first, d.barrier)
+        total = ""
+        for i in range(threads // d.warp):
+            one = v.elements.let(block, f"({shared}[{i}] != 0u)" if kind is Kind.BOOL else f"{shared}[{i}]", kind)
+            total = v.combined(op, total, one, t.dtype, block) if total else one
+        return total
 
 
 # --- in order ---------------------------------------------------------------------------------------------------------

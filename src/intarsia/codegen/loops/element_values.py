@@ -135,7 +135,7 @@ class ValueEmitter(LoopBuilder):
                 Emitter(inner.builder).store(value, spot, dtype)
 
         self.rows = None  # what the rows are made of is computed, also where one is part of another
-        self._row(place, [], start, end, body, "row")
+        self._row(place, [], (start, end), body, "row")
         self.rows = rows
 
     def _load_reused(self, reused: Reused, scope: Scope) -> ir_builder.Value:
@@ -422,7 +422,7 @@ class ValueEmitter(LoopBuilder):
                     e.store(total, spot, held)
 
                 borders = dict.fromkeys(border for ks in places for border in self._bordered(t, at, ks, row))
-                self._row(outer, [*borders], start, end, body, "row", properties)
+                self._row(outer, [*borders], (start, end), body, "row", properties)
 
             def nest(level: int, ks: list[Index], outer: Scope) -> None:
                 if level == len(extents):
@@ -465,15 +465,15 @@ class ValueEmitter(LoopBuilder):
         return found if any(isinstance(border.extent, Expr) for border in found) else []  # LLVM sees the others
 
     def _row(
-        self, scope: Scope, borders: list[Bordered], start: ir_builder.Value, end: ir_builder.Value, body: Callable[[Scope],
-        None], name: str,
-        properties: tuple[str, ...] = (), filled: Sequence[Dim] = (),
+        self, scope: Scope, borders: list[Bordered], bounds: tuple[ir_builder.Value, ir_builder.Value],
+        body: Callable[[Scope], None], name: str, properties: tuple[str, ...] = (), filled: Sequence[Dim] = (),
     ) -> None:  # fmt: skip
-        """A loop along a row: in front of what is inside all borders, there, and behind it.
+        """A loop along a row, between `bounds`: in front of what is inside all borders, there, and behind it.
 
         `properties`: see `_fold`; `filled`: numbers of elements that are not 0 inside (`emptiable`).
         """
-        around_it, low, high = (self.inside, self.filled), start, end
+        (start, end), around_it = bounds, (self.inside, self.filled)
+        low, high = bounds
         self.inside, self.filled = frozenset(), frozenset()
         for border in borders:
             b, step, first = scope.builder, I64(border.step), self._index(border.first, scope)

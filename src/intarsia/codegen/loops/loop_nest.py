@@ -290,7 +290,7 @@ class _Lowering(InOrder):
             if plan.inner is not None:
                 extent = shape[plan.inner]
                 scope.variables["end"] = self._dim(top, extent) if chunks == 1 else self._end(scope, start, plan.chunk, extent)
-            self._middle(scope, plan, roots, shape, names, offsets, full)
+            self._middle(scope, _Nest(plan, roots, shape, names, offsets, full))
 
         self._places(top, sizes, low, high, iteration, "outer")
         self.reused = self.outermost = self.rows = None
@@ -309,16 +309,14 @@ class _Lowering(InOrder):
         end = b.add(start, I64(count))
         return b.select(b.icmp_unsigned("<", end, all_of_it), end, all_of_it)
 
-    def _middle(
-        self, scope: Scope, plan: _NestPlan, roots: list[Tensor], shape: Sequence[Dim], names: list[str], offsets: list[Dim],
-        full: Sequence[Dim], level: int = 0,
-    ) -> None:  # fmt: skip
+    def _middle(self, scope: Scope, nest: _Nest, level: int = 0) -> None:
+        plan, roots, shape, names = nest.plan, nest.roots, nest.shape, nest.names
         if plan.rows is not None and not level:
             axes = plan.rows.axes
 
             def block(inner: Scope, places: list[ir_builder.Value]) -> None:
                 inner.variables.update(zip([names[n] for n in axes], places, strict=True))
-                self._middle(inner, plan, roots, shape, names, offsets, full, level + 1)
+                self._middle(inner, nest, level + 1)
 
             first, last = (scope.binding(v).variables[v] for v in ("first", "last"))
             self._places(scope, [shape[n] for n in axes], first, last, block, "block")
@@ -328,7 +326,7 @@ class _Lowering(InOrder):
 
             def body(inner: Scope) -> None:
                 inner.variables[names[n]] = self.loop_variable
-                self._middle(inner, plan, roots, shape, names, offsets, full, level + 1)
+                self._middle(inner, nest, level + 1)
 
             self._loop(scope, I64(0), self._dim(scope, shape[n]), body, f"middle{level}")
             return
@@ -338,10 +336,11 @@ class _Lowering(InOrder):
                 inner.variables[names[plan.inner]] = self.loop_variable
             for place in itertools.product(*(range(number_of(shape[n])) for n in plan.tail)):
                 numbers: dict[int, Index] = {n: ("c", i) for n, i in zip(plan.tail, place, strict=True)}
-                self._store(inner, roots, [numbers.get(n, ("v", name)) for n, name in enumerate(names)], offsets, full)
+                at = [numbers.get(n, ("v", name)) for n, name in enumerate(names)]
+                self._store(inner, roots, at, nest.offsets, nest.full)
 
         if plan.inner is None:
-            self._store(scope, roots, [("v", name) for name in names], offsets, full)
+            self._store(scope, roots, [("v", name) for name in names], nest.offsets, nest.full)
         else:
             at: list[Index] = [("v", name) for name in names]
             plain = [] if plan.tail else roots
@@ -349,7 +348,7 @@ class _Lowering(InOrder):
             filled = [n for r in plain if plan.rows is None for n in emptiable(r, at, names[plan.inner])]
             start, end = (scope.binding(v).variables[v] for v in ("start", "end"))
             properties = self._row_properties(shape[plan.inner], borders, plain, at, names[plan.inner])
-            self._row(scope, borders, start, end, store, "inner", properties, filled)
+            self._row(scope, borders, (start, end), store, "inner", properties, filled)
 
     def _row_properties(
         self, extent: Dim, borders: Sequence[Bordered], roots: Sequence[Tensor], at: list[Index], row: str
@@ -459,6 +458,18 @@ class _NestPlan:
     whole_rows: bool  # reductions along the inner axis are for one outer iteration, which therefore covers all of it
     rows: Rows | None  # what is held in rows; then there is no axis in `middle`
     tail: tuple[int, ...] = ()  # the last axes, which are written out inside the inner loop
+
+
+@dataclass(frozen=True)
+class _Nest:
+    """Loops over `shape`, by variables of these names, that store the roots at `offsets` into outputs of shape `full`."""
+
+    plan: _NestPlan
+    roots: list[Tensor]
+    shape: Sequence[Dim]
+    names: list[str]
+    offsets: list[Dim]
+    full: Sequence[Dim]
 
 
 def _little(

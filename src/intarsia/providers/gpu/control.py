@@ -19,6 +19,7 @@ from intarsia.errors import EPFail, IntarsiaError
 from intarsia.graph.dims import number_of, numbers_of, product
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph, Node, TensorType
+from intarsia.lazy_dataclass import dataclass
 from intarsia.ops.control import trip_type
 from intarsia.primitives import lang as k
 from intarsia.primitives.lang import Tensor
@@ -273,7 +274,7 @@ def lower_scan(scope: Scope, node: Node) -> None:
         return
     axes = _each(a.get("scan_input_axes"), sources)
     given = [_front(x, axis % x.rank) for x, axis in zip(given, axes, strict=True)]
-    results = _scanned(scope, node, body, states, given, backward, flipped, "body")
+    results = _scanned(scope, node, _Scan(body, states, given, backward, flipped), "body")
     out_axes = [0] * len(states) + _each(a.get("scan_output_axes"), made)
     for i, (output, value) in enumerate(zip(node.outputs, results, strict=False)):
         _give(scope, output, value.value(out_axes[i]) if isinstance(value, Stack) else value)
@@ -287,25 +288,33 @@ def _front(x: Tensor, axis: int) -> Tensor:
     return k.transpose(x, [axis, *(i for i in range(x.rank) if i != axis)])
 
 
-def _scanned(
-    scope: Scope, node: Node, body: Graph, initial: Sequence[Tensor], given: Sequence[Tensor], backward: Sequence[int],
-    flipped: Sequence[int], tag: str,
-) -> list[Tensor | Stack]:  # fmt: skip
-    """A loop over the first axis of `given`: final states, then stacks."""
-    work, cut = scope.work, scope.cut
-    steps = number_of(given[0].shape[0])
-    given = [cut.store(cut.settle(x)) for x in given]
-    states = [work.filled(s) for s in initial]
+@dataclass(frozen=True)
+class _Scan:
+    """A loop over the first axis of `given`, each from its end where `backward` says so, results where `flipped` does."""
+
+    body: Graph
+    initial: Sequence[Tensor]
+    given: Sequence[Tensor]
+    backward: Sequence[int]
+    flipped: Sequence[int]
+
+
+def _scanned(scope: Scope, node: Node, scan: _Scan, tag: str) -> list[Tensor | Stack]:
+    """Final states, then stacks."""
+    work, cut, body = scope.work, scope.cut, scan.body
+    steps = number_of(scan.given[0].shape[0])
+    given = [cut.store(cut.settle(x)) for x in scan.given]
+    states = [work.filled(s) for s in scan.initial]
     counter = work.counter()
     reverse = steps - 1 - counter
     scope.hold(body)
     region = work.region(count=steps)
-    rows = [cut.settle(row(x, reverse if back else counter)) for x, back in zip(given, backward, strict=True)]
+    rows = [cut.settle(row(x, reverse if back else counter)) for x, back in zip(given, scan.backward, strict=True)]
     inner = scope.inner(body, [*states, *rows], f"{node.outputs[0]}.{tag}")
     inner.lower()
     values = [inner.value(n) for n in body.output_names()]
     stacks = [Stack(work, v.dtype, numbers_of(v.shape), steps) for v in values[len(states) :]]
-    for stack, value, back in zip(stacks, values[len(states) :], flipped, strict=True):
+    for stack, value, back in zip(stacks, values[len(states) :], scan.flipped, strict=True):
         stack.put(value, reverse if back else counter)
     for state, value in zip(states, values, strict=False):
         if state.shape != value.shape:
@@ -325,7 +334,8 @@ def _scan_of_batch(
     for b in range(batch):
         number = as_scalar(b, DType.INT32, ())
         first, sources = ([row(x, number) for x in xs] for xs in (states, given))
-        made = _scanned(scope, node, body, first, sources, backward, [0] * (len(body.outputs) - len(states)), "body")
+        scan = _Scan(body, first, sources, backward, [0] * (len(body.outputs) - len(states)))
+        made = _scanned(scope, node, scan, "body")
         for column, value in zip(columns, made, strict=True):
             column.append(value.value() if isinstance(value, Stack) else value)
     for output, column in zip(node.outputs, columns, strict=True):
