@@ -143,10 +143,22 @@ class _Reader:
         return kind(f"{self.where} is damaged: {why}; copy the compiled model anew, or {_AGAIN}")
 
 
+def completed(data: bytes) -> bytes:
+    """The bytes of a compiled part from somebody who reads texts, and so dropped zeros at their end."""
+    if len(data) < _PREFIX.size or (prefix := _PREFIX.unpack_from(data))[0] != _MAGIC:
+        return data
+    header = data[_PREFIX.size : _PREFIX.size + prefix[1]]
+    try:
+        made = json.loads(header)
+        return data.ljust(_PREFIX.size + prefix[1] + int(made["head"]) + int(made["weights"]), b"\0")
+    except (ValueError, LookupError, TypeError, OverflowError, MemoryError):
+        return data  # it is damaged, which is found when it is read
+
+
 def program_of(graph: Graph, provider: ExecutionProvider, context: CompileContext) -> Program:
     """The program of a model that is one EPContext node and whose feeds are checked. Raises as `restored`."""
     found = restored(Part(0, provider, (0,), graph), context)
-    if not isinstance(found, _Checked) or found.inputs != found.program.inputs or found.outputs != found.program.outputs:
+    if not isinstance(found, CheckedProgram) or found.inputs != found.program.inputs or found.outputs != found.program.outputs:
         return found
     declared = [graph.type_of(n) for n in found.inputs]
     return found.program if _constraints(declared) == _constraints(found.types) else found
@@ -274,7 +286,7 @@ def _checked(program: Program, types: Sequence[ValueType | None], part: Part, wh
     for name in node.inputs:
         if name not in part.graph.input_names():
             raise InvalidGraph(f"{where}: its input {name!r} is an initializer or left out, expected a value of each run")
-    return _Checked(program, types, node, where)
+    return CheckedProgram(program, types, node, where)
 
 
 def _constraints(types: Sequence[ValueType | None]) -> list[Any]:
@@ -290,7 +302,7 @@ def _constraints(types: Sequence[ValueType | None]) -> list[Any]:
     return found
 
 
-class _Checked(Program):
+class CheckedProgram(Program):
     """A program whose inputs are checked before each run: its code relies on their types and sizes."""
 
     def __init__(self, program: Program, types: Sequence[ValueType | None], node: Node, where: str) -> None:
@@ -299,17 +311,18 @@ class _Checked(Program):
         self._own = dict(zip(node.outputs, program.outputs, strict=True))
 
     def run(self, inputs: Sequence[Any], run: RunContext | None = None) -> list[Any]:
-        self._check(inputs)
+        self.check(inputs)
         return self.program.run(inputs, run)
 
     def bound(self, inputs: Sequence[np.ndarray], targets: Mapping[str, np.ndarray | None]) -> BoundCall | None:
-        self._check(inputs)
+        self.check(inputs)
         return self.program.bound(inputs, {self._own[name]: target for name, target in targets.items()})
 
     def describe(self, stage: str = "program") -> str:
         return self.program.describe(stage)
 
-    def _check(self, inputs: Sequence[Any]) -> None:
+    def check(self, inputs: Sequence[Any]) -> None:
+        """Raises InvalidArgument for inputs of types or sizes that the program was not compiled for."""
         sizes: dict[str, int] = {}
         later: list[tuple[str, Expr, int]] = []
         for name, kind, value in zip(self.inputs, self.types, inputs, strict=True):

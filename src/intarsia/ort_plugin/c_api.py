@@ -1,4 +1,4 @@
-"""OrtApi and OrtEpApi: functions of onnxruntime that the plugin calls, by their names, and statuses.
+"""OrtApi, OrtEpApi and OrtModelEditorApi: functions of onnxruntime that the plugin calls, by their names, and statuses.
 
 Where a function stands in its table is what `providers.plugin.interface.api_tables` says: tables only grow at their ends, so a
 place is the same in all versions that have it.
@@ -28,7 +28,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (errors.NoSuchFile, NO_SUCH_FILE),
 )
 TENSOR = 1  # of ONNXType
-_MOST_ARGUMENTS = 5
+_MOST_ARGUMENTS = 10
 
 _FUNCTIONS = [ctypes.PYFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * n) for n in range(_MOST_ARGUMENTS + 1)]
 """Kinds of functions by how many words they take: none calls back, so that the GIL stays where it is."""
@@ -38,7 +38,7 @@ class OrtApi:
     """The functions of one onnxruntime.
 
     Attributes:
-        places: addresses of all functions that both tables have in `VERSION`, by name.
+        places: addresses of all functions that these tables and the model editor's have in `VERSION`, by name.
     """
 
     def __init__(self, base: int) -> None:
@@ -55,6 +55,8 @@ class OrtApi:
         self.places = _read(table, "OrtApi")
         ep_api = _FUNCTIONS[0](self.places["GetEpApi"])()
         self.places |= _read(ep_api, "OrtEpApi")
+        if editor := _FUNCTIONS[0](self.places["GetModelEditorApi"])():  # builds for small machines have none
+            self.places |= {name: at for name, at in _read(editor, "OrtModelEditorApi").items() if name not in self.places}
         self._functions: dict[tuple[str, int], Any] = {}
 
     def word(self, name: str, *arguments: Any) -> int:

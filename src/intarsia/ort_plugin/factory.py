@@ -193,12 +193,16 @@ class _Functions:
             fusion = (ctypes.c_uint64 * 2)(c_api.VERSION, 1)  # weights need not be stored for us
             api.call("EpGraphSupportInfo_AddNodesToFuse", support, nodes, len(handles), fusion)
 
-    def compile(self, this: int, graphs: int, fused: int, count: int, made: int, _contexts: int) -> None:
-        """Compile: what runs each part."""
+    def compile(self, this: int, graphs: int, fused: int, count: int, made: int, contexts: int) -> None:
+        """Compile: what runs each part, and where the session asks for them EPContext nodes that hold them."""
         provider = self.objects.providers[this]
         infos = (ctypes.c_uint64 * count).from_address(made)
-        handles = ((ctypes.c_uint64 * count).from_address(at) for at in (graphs, fused))
-        parts = [provider.parts.part(graph, node) for graph, node in zip(*handles, strict=True)]
+        given, nodes = ((ctypes.c_uint64 * count).from_address(at) for at in (graphs, fused))
+        parts = [provider.parts.part(graph, node) for graph, node in zip(given, nodes, strict=True)]
+        if provider.parts.contexts.wanted:
+            places = (ctypes.c_uint64 * count).from_address(contexts)
+            for i, part in enumerate(parts):
+                places[i] = provider.parts.context_node(part, given[i], nodes[i])
         for i, part in enumerate(parts):
             self.objects.parts[part.address] = part
             infos[i] = part.address

@@ -10,12 +10,14 @@ from dataclasses import replace
 import numpy as np
 
 from intarsia.ep.provider import CompileContext
+from intarsia.ep_context.format import CheckedProgram
 from intarsia.errors import IntarsiaError
 from intarsia.graph.dtypes import DType
 from intarsia.graph.model import Graph
 from intarsia.machine import fork_safety
 from intarsia.ort_plugin import compute_text as word
 from intarsia.ort_plugin.c_api import OrtApi, structure
+from intarsia.ort_plugin.context_nodes import ContextNodes, hide_others, is_context, restored_program
 from intarsia.ort_plugin.graph_reader import GraphReader, bytes_at, tensor_of
 from intarsia.ort_plugin.native_call import NativeCalls, functions
 from intarsia.ort_plugin.part_program import program_of
@@ -49,6 +51,7 @@ class FusedParts:
         self.take_all = take_all
         self.context = CompileContext(intra_op_num_threads=threads, config=_session_entries(entries))
         self._compiled: dict[frozenset[str], CpuProgram] = {}
+        self.contexts = ContextNodes(api, entries)
         self._lock = fork_safety.lock()
         self.functions = np.zeros(word.FUNCTION_WORDS, np.int64)
         self.functions[word.GET_INPUT] = api.places["KernelContext_GetInput"]
@@ -64,6 +67,7 @@ class FusedParts:
         reader = GraphReader(self.api)
         try:
             graph = reader.graph(handle)
+            hide_others(graph)
             for part in self._divided(graph):
                 yield [reader.nodes[i] for i in part.nodes]
         finally:
@@ -83,9 +87,13 @@ class FusedParts:
         return []
 
     def _try(self, graph: Graph) -> CpuProgram | dict[str, str]:
-        """The program of a part, or which of its nodes are in the way, by their first output, and why."""
+        """The program of a part, or which of its nodes are in the way, by their first output, and why; none are where it was
+        compiled ahead."""
+        if is_context(graph):
+            return {}
         try:
-            program = self._compiled[frozenset(graph.output_names())] = program_of(graph, self.context)
+            program = program_of(graph, self.context, anew=self.contexts.wanted)
+            self._compiled[frozenset(graph.output_names())] = program
         except (IntarsiaError, MemoryError) as error:
             return {_first(node.outputs): f"it could not be compiled: {error}" for node in graph.nodes}
         return program if self.take_all else run_by_python(graph, program) or program
@@ -97,9 +105,19 @@ class FusedParts:
         outputs = reader.names(self.api.items("Node_GetNumOutputs", "Node_GetOutputs", node))
         program = self._compiled.pop(frozenset(outputs), None)
         if program is None or not set(program.inputs) <= set(inputs):
-            program = program_of(reader.graph(graph), self.context)
-            reader.close()
+            try:
+                found = reader.graph(graph)
+                if is_context(found):
+                    return FusedPart(self, restored_program(found, self.context), inputs, outputs)
+                program = program_of(found, self.context, anew=self.contexts.wanted)
+            finally:
+                reader.close()
         return FusedPart(self, program, inputs, outputs)
+
+    def context_node(self, part: FusedPart, graph: int, node: int) -> int:
+        """An OrtNode that holds a part, of a fused node."""
+        name, model = self.api.text("Node_GetName", node), self.api.text("Graph_GetModelPath", graph)
+        return self.contexts.node(part.program, name, (part.program.inputs, part.program.outputs), model)
 
     def counted(self, context: int, most: int) -> int:
         """How many threads onnxruntime gives a node of this session, of `most`: so many of its own meet."""
@@ -115,15 +133,20 @@ class FusedParts:
 
 
 class FusedPart:
-    """One fused node."""
+    """One fused node. `made`: its program; one that was compiled ahead looks at inputs before they are run, or bound to."""
 
-    def __init__(self, parts: FusedParts, program: CpuProgram, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    def __init__(
+        self, parts: FusedParts, made: CpuProgram | CheckedProgram, inputs: Sequence[str], outputs: Sequence[str]
+    ) -> None:
+        program = made.program if isinstance(made, CheckedProgram) else made
+        assert isinstance(program, CpuProgram)
         self.parts, self.program = parts, program
+        self._check = made.check if isinstance(made, CheckedProgram) else None
         self.words = structure("OrtNodeComputeInfo", parts.compute)
         self.words[word.FUNCTIONS] = parts.functions.ctypes.data
         self.address = ctypes.addressof(self.words)
-        self.takes = [inputs.index(name) for name in program.inputs]
-        self.gives = [outputs.index(name) for name in program.outputs]
+        self.takes = [inputs.index(name) for name in made.inputs]
+        self.gives = [outputs.index(name) for name in made.outputs]
         self.calls = NativeCalls(self.words, self.takes, self.gives)
         self._counted = bool(parts.threads)
 
@@ -136,6 +159,8 @@ class FusedPart:
         if not self._counted:
             self._share_threads(context)
         inputs = [self._input(context, i) for i in self.takes]
+        if self._check is not None:
+            self._check(inputs)
         for i, result in zip(self.gives, self.program.run(inputs), strict=True):
             self._give(context, i, result)
         self.calls.add(self.program, inputs)
@@ -146,6 +171,8 @@ class FusedPart:
         Raises:
             IntarsiaError: the sizes do not fit together.
         """
+        if self._check is not None:
+            self._check(self.calls.noted())
         self.calls.settle(self.program)
 
     def close(self) -> None:
@@ -194,7 +221,8 @@ def _session_entries(entries: Mapping[str, str]) -> dict[str, str]:
     """Of a session's configuration entries those that threads and kernels of the CPU provider know."""
     from intarsia.options.config_keys import SESSION_KEYS
 
-    return {key: value for key, value in entries.items() if key in SESSION_KEYS and not key.startswith("ep.")}
+    names = [key for key in SESSION_KEYS if not key.startswith("ep.")]
+    return {key: entries[key] for key in (*names, "ep.context_file_path") if key in entries}
 
 
 def _first(outputs: Sequence[str]) -> str:

@@ -48,7 +48,8 @@ class GraphReader:
         """
         api = self.api
         graph = Graph(api.text("Graph_GetName", handle), opset_imports=self._opsets(handle))
-        graph.metadata = Metadata(ir_version=api.get("Graph_GetOnnxIRVersion", handle))
+        path, version = api.text("Graph_GetModelPath", handle), api.get("Graph_GetOnnxIRVersion", handle)
+        graph.metadata = Metadata(ir_version=version, path=path)
         for info in api.items("Graph_GetNumInitializers", "Graph_GetInitializers", handle):
             self._constant(graph, info)
         given = api.items("Graph_GetNumInputs", "Graph_GetInputs", handle)

@@ -365,6 +365,12 @@ class NativeCalls:
         self._last = (bound, [which for which, _ in results])
         call.prepare(program.pool, bound, shapes, results, program.inputs)
 
+    def noted(self) -> list[np.ndarray]:
+        """Arrays without data of the types and sizes that the open call has noted."""
+        call = self._open
+        assert call is not None
+        return call.stand_ins(call.shapes())
+
     def close(self) -> None:
         """No run takes place any more."""
         self.info[word.FIRST_CALL] = self.info[word.OPEN_CALL] = 0

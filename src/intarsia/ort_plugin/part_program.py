@@ -26,13 +26,13 @@ from intarsia.providers.cpu.program.cpu_program import CpuProgram
 _MOST_THREADS = 4  # that hash weights
 
 
-def program_of(graph: Graph, context: CompileContext) -> CpuProgram:
-    """The program of a part, whose inputs and outputs are the graph's.
+def program_of(graph: Graph, context: CompileContext, *, anew: bool = False) -> CpuProgram:
+    """The program of a part, whose inputs and outputs are the graph's; `anew`: not from the cache, so that it can be saved.
 
     Raises:
         IntarsiaError: it cannot be compiled.
     """
-    provider, entry = CPUExecutionProvider(), _entry(graph, context)
+    provider, entry = CPUExecutionProvider(), None if anew else _entry(graph, context)
     start = None if entry is None else entry.find(provider, context)
     if start is not None and isinstance(start.model, DirectModel):
         program = start.model.program

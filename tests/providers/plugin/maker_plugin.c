@@ -119,10 +119,9 @@ static P context_node(P fused, int place, P *out) {
   CHECK(attribute("floats", floats, 2, FLOATS, &attributes[5]));
   CHECK(attribute("list", list, 3, INTS, &attributes[6]));
   CHECK(attribute("words", words, 2, STRINGS, &attributes[7]));
-  P status = EDIT(CreateNode, S, S, S, S *, size_t, S *, size_t, P *, size_t, P *)(
+  /* the node takes its attributes over */
+  return EDIT(CreateNode, S, S, S, S *, size_t, S *, size_t, P *, size_t, P *)(
       "EPContext", "com.microsoft", name, in_names, in_count, out_names, out_count, attributes, 8, out);
-  for (int i = 0; i < 8; i++) API(void, ReleaseOpAttr, P)(attributes[i]);
-  return status;
 }
 
 static P told_of_initializers(P graph, Info *info) {

@@ -193,7 +193,10 @@ def _text_or_bytes(content: bytes) -> str | bytes:
 @entry("OrtModelEditorApi", "CreateNode")
 def _create_node(operator: bytes, domain: bytes | None, name: bytes | None, *more: int) -> None:
     inputs, input_count, outputs, output_count, attributes, attribute_count, out = more
-    values = {one.name: one.value for one in find_all(attributes, attribute_count, graph_view.Attribute)}
+    given = find_all(attributes, attribute_count, graph_view.Attribute)
+    values = {one.name: one.value for one in given}
+    for one in given:  # they are the node's from now on; the interface's words do not say so, and onnxruntime deletes them
+        take_back(one.handle)
     node = Node(
         operator.decode("utf-8", "replace"), texts(inputs, input_count), texts(outputs, output_count), values,
         (domain or b"").decode("utf-8", "replace"), (name or b"").decode("utf-8", "replace"),
