@@ -15,6 +15,7 @@ from quantised_cases import Reader, convolutions, image_feeds, model, numbers, o
 import intarsia
 from intarsia.errors import InvalidArgument, NoSuchFile, WrongType
 from intarsia.quantization import (
+    CalibrationMethod,
     QuantFormat,
     QuantType,
     get_qdq_config,
@@ -60,6 +61,17 @@ STATIC = {
     "symmetric": {"extra_options": {"ActivationSymmetric": True}},
     "reduced": {"activation_type": UNSIGNED, "reduce_range": True},
     "u16s8": {"activation_type": QuantType.QUInt16},
+    "u8s8, channels, equalised": {
+        "activation_type": UNSIGNED, "per_channel": True, "extra_options": {"CrossLayerEqualization": True},
+    },
+    "u8s8, corrected": {"activation_type": UNSIGNED, "extra_options": {"BiasCorrection": True}},
+    "u8s8, smooth": {"activation_type": UNSIGNED, "extra_options": {"SmoothQuant": True}},
+    "u8s8, least squared error": {"activation_type": UNSIGNED, "extra_options": {"CalibSquaredError": True}},
+    "s8s8, percentile": {"calibrate_method": CalibrationMethod.Percentile},
+    "s8s8, moving average": {"extra_options": {"CalibMovingAverage": True, "CalibMovingAverageConstant": 0.5}},
+    "u8s8, a pair for each reader": {"activation_type": UNSIGNED, "extra_options": {"DedicatedQDQPair": True}},
+    "u8s8, pairs of weights": {"activation_type": UNSIGNED, "extra_options": {"AddQDQPairToWeight": True}},
+    "u8s8, floats in biases": {"activation_type": UNSIGNED, "extra_options": {"QuantizeBias": False}},
     "operators": {"quant_format": QuantFormat.QOperator, "activation_type": UNSIGNED},
     "operators of channels": {"quant_format": QuantFormat.QOperator, "activation_type": UNSIGNED, "per_channel": True},
 }
@@ -78,6 +90,8 @@ def test_static_models_are_near_and_equal_everywhere(tmp_path: Path, case: str, 
     for runtime in ("onnxruntime", "openvino"):
         if runtime == "openvino" and ("operators" in how or how == "u16s8"):
             continue  # it has not all of onnxruntime's operators, nor 16 bits
+        if runtime == "openvino" and (how, case) == ("u8s8, pairs of weights", "products"):
+            continue  # its pass on an Add of a constant that has a pair throws (2026.4.1)
         assert np.abs(results(tmp_path / "q.onnx", feeds(), runtime) - found).max() <= 0.1 * exact.std()
 
 
@@ -112,7 +126,8 @@ def test_dynamic_models(tmp_path: Path, case: str, opset: int) -> None:
         assert {"MatMulInteger", "ConvInteger"} & set(operators(made))
         exact, found = results(path, feeds()), results(tmp_path / "d.onnx", feeds())
         assert relative(found, exact) < 0.1
-        assert np.abs(results(tmp_path / "d.onnx", feeds(), "onnxruntime") - found).max() <= 0.05 * exact.std()
+        for runtime in ("onnxruntime", "openvino"):
+            assert np.abs(results(tmp_path / "d.onnx", feeds(), runtime) - found).max() <= 0.05 * exact.std()
 
 
 def test_what_is_written_is_what_onnxruntime_writes(tmp_path: Path) -> None:
