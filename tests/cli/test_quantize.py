@@ -87,7 +87,20 @@ def test_what_is_done_before_rounding(tmp_path: Path, images: Path, capsys: pyte
     assert "--equalize: expected --kind static, got dynamic" in shown
     code, shown = run(capsys, "quantize", MODEL, "-o", out, "--data", images, "--method", "median")
     assert code == 2
-    assert "--method: expected one of minmax, moving-average, percentile, entropy, mse, distribution, got 'median'" in shown
+    assert "--method: expected one of minmax, moving-average, percentile, entropy, mse, distribution, auto, got" in shown
+
+
+def test_the_ranges_that_lose_least_are_taken(tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown = run(capsys, "quantize", MODEL, "-o", tmp_path / "q.onnx", "--data", images, "--method", "auto", "--json")
+    assert code == 0
+    told = json.loads(shown)
+    assert sorted(told["tried"]) == ["minmax", "mse", "percentile"]
+    assert list(told["tried"].values()) == sorted(told["tried"].values())
+    best = next(iter(told["tried"]))
+    run(capsys, "quantize", MODEL, "-o", tmp_path / "b.onnx", "--data", images, "--method", best)
+    assert (tmp_path / "q.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+    code, shown = run(capsys, "quantize", MODEL, "-o", tmp_path / "q.onnx", "--data", images, "--method", "auto")
+    assert f"settings: {best} loses least" in shown
 
 
 def test_a_metric_of_ones_own(tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -481,7 +481,7 @@ def quantize_model(
     weights: Annotated[str, typer.Option(help="int8, uint8, int16, int4, uint4.")] = "int8",
     per_tensor: Annotated[bool, typer.Option("--per-tensor", help="One scale for a weight, not one for a channel.")] = False,
     method: Annotated[
-        str, typer.Option(help="How ranges are found: minmax, moving-average, percentile, entropy, mse.")
+        str, typer.Option(help="How ranges are found: minmax, moving-average, percentile, entropy, mse, auto.")
     ] = "minmax",
     smooth_quant: Annotated[
         float | None, typer.Option(min=0, max=1, help="SmoothQuant: how much of outliers goes into weights, as 0.5.")

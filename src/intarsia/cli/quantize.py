@@ -31,6 +31,8 @@ METHODS: dict[str, tuple[CalibrationMethod, dict[str, Any]]] = {
     "distribution": (CalibrationMethod.Distribution, {}),
 }
 """How ranges are found -> onnxruntime's method and extra options."""
+AUTO = "auto"
+TRIED = ("minmax", "percentile", "mse")  # by "auto"
 WORST_SHOWN = 15
 
 
@@ -53,9 +55,21 @@ class Arithmetic:
     equalize: bool = False
     correct_biases: bool = False
 
+    def calibration(self) -> tuple[CalibrationMethod, dict[str, Any]]:
+        """The method, and its extra options."""
+        if self.method == AUTO:
+            return METHODS[TRIED[0]]
+        found: tuple[CalibrationMethod, dict[str, Any]] = _chosen({**METHODS, AUTO: None}, self.method, "--method")
+        return found
+
+    def alternatives(self) -> dict[str, dict[str, Any]]:
+        """What "auto" tries."""
+        methods = TRIED if self.method == AUTO else ()
+        return {name: {"calibrate_method": METHODS[name][0], "extra_options": METHODS[name][1]} for name in methods}
+
     def options(self) -> dict[str, Any]:
         """As extra options of `quantize_static`."""
-        found = dict(_chosen(METHODS, self.method, "--method")[1])
+        found = dict(self.calibration()[1])
         if self.smooth is not None:
             found |= {"SmoothQuant": True, "SmoothQuantAlpha": self.smooth}
         if self.equalize:
@@ -148,6 +162,7 @@ def _request(
     return Request(
         model, output, kind, calibration if calibrates else (), evaluation, verification, ", ".join(sources),
         any(source.startswith("@random") for source in sources), _arguments(kind, arithmetic, shown.providers),
+        arithmetic.alternatives() if kind == "static" else {},
         WeightSettings(blocks.bits, blocks.block, blocks.symmetric, blocks.algorithm), excluded, _loss(bound.metric),
         bound.max_drop, bound.seconds, shown.providers,
     )  # fmt: skip
@@ -165,7 +180,7 @@ def _arguments(kind: str, given: Arithmetic, providers: Sequence[str]) -> Mappin
     found: dict[str, Any] = {"per_channel": given.per_channel, "weight_type": _chosen(TYPES, given.weights, "--weights")}
     if kind == "static":
         found["activation_type"] = _chosen(TYPES, given.activations, "--activations")
-        found["calibrate_method"] = _chosen(METHODS, given.method, "--method")[0]
+        found["calibrate_method"] = given.calibration()[0]
         found["extra_options"] = given.options()
         found["calibration_providers"] = [providers[0]]
         found["quant_format"] = QuantFormat.QOperator if given.operators else QuantFormat.QDQ

@@ -89,6 +89,7 @@ class Request:
         data_source: where they are from, for the report.
         random: whether they are random numbers.
         arguments: of `quantize_static` or `quantize_dynamic`, but for model, output and reader.
+        alternatives: by name, further arguments that are tried; those that lose least on `evaluation` are taken ("static").
         weights: for "weights".
         excluded: names of nodes that stay as they are.
         loss: what is held against the bound.
@@ -106,6 +107,7 @@ class Request:
     data_source: str = ""
     random: bool = False
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    alternatives: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     weights: WeightSettings = field(default_factory=WeightSettings)
     excluded: Sequence[str] = ()
     loss: Loss = field(default_factory=Loss)
@@ -242,6 +244,7 @@ class _Quantisation:
             "evaluation_runs": len(request.evaluation), "verification_runs": len(self._last), "random": request.random,
         }  # fmt: skip
         verdict.warnings = self._warnings()
+        verdict.tried = self._choose_arguments()
         first = self.quantized(frozenset())
         errors = self._layer_errors(first)
         order = sorted(self.layers, key=lambda layer: errors.get(layer.name, 0.0))
@@ -275,6 +278,23 @@ class _Quantisation:
             return None
         low, high = (float(np.squeeze(end)) for end in found.range_value)
         return low, high
+
+    def _choose_arguments(self) -> dict[str, float]:
+        """Take the alternative that loses least; returns the losses of all, the least first."""
+        request, losses = self.request, {}
+        if not request.evaluation or request.kind != "static":
+            return {}
+        calibrated = {}
+        for name, arguments in request.alternatives.items():
+            self.request = replace(request, arguments=_merged(request.arguments, arguments))
+            self._calibrated = None
+            found = list(_results(self.quantized(frozenset()), request.evaluation))
+            losses[name] = request.loss.drop(self.exact, found, request.evaluation)
+            calibrated[name] = self.request, self._calibrated
+        order = sorted(losses, key=lambda name: losses[name])
+        if order:
+            self.request, self._calibrated = calibrated[order[0]]
+        return {name: losses[name] for name in order}
 
     def _within_bound(self, search: BoundedSearch, bound: float) -> dict[str, str]:
         """Layers to leave in floats so that the bound holds on data that the search did not see, too.
@@ -356,6 +376,12 @@ class _Quantisation:
             layer = names[value]
             found[layer] = min(found.get(layer, np.inf), near.signal_to_noise)
         return found
+
+
+def _merged(arguments: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments with others, and the extra options of both."""
+    options = {**(arguments.get("extra_options") or {}), **(more.get("extra_options") or {})}
+    return {**arguments, **more, "extra_options": options}
 
 
 def _named(session: InferenceSession, feed: Feed) -> Results:

@@ -60,6 +60,7 @@ class Verdict:
         top_1: the share of largest elements at the same place; None without data.
         metric: name, loss and bound.
         milliseconds: median of a run on this machine, by provider: before and after.
+        tried: by name of settings that were tried: the loss. The first are those of the result.
         left_in_bodies: operator -> how many nodes by stored floats are left in bodies of control flow.
         layers: in the order of the model.
     """
@@ -75,6 +76,7 @@ class Verdict:
     top_1: float | None = None
     metric: dict[str, Any] = field(default_factory=dict)
     milliseconds: dict[str, list[float]] = field(default_factory=dict)
+    tried: dict[str, float] = field(default_factory=dict)
     left_in_bodies: dict[str, int] = field(default_factory=dict)
     layers: list[LayerReport] = field(default_factory=list)
 
@@ -104,6 +106,10 @@ class Verdict:
                 f"output {name}: {entry['signal_to_noise_db']:.1f} dB, relative error {entry['relative_error']:.3g}, cosine "
                 f"{entry['cosine']:.6f}"
             )
+        if self.tried:
+            best, *others = self.tried
+            told = ", ".join(f"{name} {self.tried[name]:.4g}" for name in others)
+            found.append(f"settings: {best} loses least, {self.tried[best]:.4g}" + (f" ({told})" if told else ""))
         if self.top_1 is not None and self.outputs:
             found.append(f"largest element at the same place: {100 * self.top_1:.2f} %")
         if self.metric:
