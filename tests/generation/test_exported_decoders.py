@@ -130,3 +130,20 @@ def test_padded_batches_are_torch_s() -> None:
     found = TextGenerator(session).generate(prompts, max_new_tokens=8)
     for prompt, made in zip(prompts, found, strict=True):
         assert made.tokens == text_of(model, prompt, 8)
+
+
+@pytest.mark.parametrize("penalty", [1.0, 2.0])
+def test_beam_searches_are_torch_s(penalty: float) -> None:
+    model, session = exported("Llama")
+    tokens, generator = [5, 80, 20, 17], TextGenerator(session)
+    generator.end_tokens = frozenset({2})
+    ids = torch.tensor([tokens])
+    for count in (5, 12):
+        with torch.no_grad():
+            made = model.generate(
+                ids, max_new_tokens=count, do_sample=False, num_beams=4, length_penalty=penalty,
+                attention_mask=torch.ones_like(ids), eos_token_id=2, pad_token_id=0,
+            )[0, len(tokens) :].tolist()  # fmt: skip
+        found = generator.generate(tokens, max_new_tokens=count, num_beams=4, length_penalty=penalty)
+        assert found.tokens == made[: len(found.tokens)]
+        assert not any(made[len(found.tokens) :])

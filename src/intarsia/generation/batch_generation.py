@@ -31,14 +31,9 @@ class Row:
         """The row's next token."""
         made = self.generation
         token = self.sampler.next_token(scores, self.constraint.allowed(scores.size) if self.constraint is not None else None)
-        made.tokens.append(token)
+        self.model._take(token, self.text, made, self.room)
         made.seconds = time.perf_counter() - start
         made.first_token_s = made.first_token_s or made.seconds
-        piece, made.finish_reason = self.text.push(token, token in self.model.end_tokens)
-        if not made.finish_reason and len(made.tokens) >= self.room:
-            made.finish_reason = "length"
-            piece += self.text.rest()
-        made.text += piece
         if self.constraint is not None and not made.finish_reason:
             self.constraint.took(token)
         return token

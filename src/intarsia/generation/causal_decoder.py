@@ -122,6 +122,14 @@ class CausalDecoder:
             self.padding = self.padding[list(rows)]
 
 
+def common_length(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many tokens two lists begin with alike."""
+    for i, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return i
+    return min(len(left), len(right))
+
+
 class Step:
     """What makers of inputs look at: rows, new tokens, tokens in the cache, padding at the left, and whether the scores
     behind the last token are enough."""

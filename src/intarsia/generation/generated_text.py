@@ -17,6 +17,7 @@ class Generation:
         finish_reason: "end" (the model ended it), "stop" (a text of `stop`), "length" (max_new_tokens, or no room is left).
         prompt_tokens: how many tokens the prompt has.
         reused_tokens: how many of them were in the cache already.
+        guessed_tokens, accepted_tokens: how many tokens were guessed, and how many of these were right.
         first_token_s: seconds until the first token.
         seconds: until the last.
     """
@@ -26,6 +27,8 @@ class Generation:
     finish_reason: str = ""
     prompt_tokens: int = 0
     reused_tokens: int = 0
+    guessed_tokens: int = 0
+    accepted_tokens: int = 0
     first_token_s: float = 0.0
     seconds: float = 0.0
 

@@ -57,6 +57,13 @@ class Sampler:
             made[~allowed[: made.size]] = -np.inf
         return made
 
+    def behind(self, tokens: list[int]) -> Sampler:
+        """One whose text has these tokens too."""
+        other = Sampler(self.options, [], self.end_tokens)
+        other._seen = self._seen | set(tokens)
+        other._made, other._count = Counter(tokens), len(tokens)
+        return other
+
     def took(self, token: int) -> None:
         """Note a token that the text goes on with."""
         self._seen.add(token)

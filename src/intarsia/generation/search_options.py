@@ -24,6 +24,10 @@ class SearchOptions:
         repetition_penalty: divides positive scores (and multiplies negative ones) of tokens that the text has; 1: none.
         presence_penalty: is taken from the scores of tokens that were generated.
         frequency_penalty: is taken from them once for each time.
+        num_beams: how many texts a beam search follows; 1: none. It takes the likeliest, and draws nothing.
+        length_penalty: a beam search divides the logarithm of a text's probability by its length to this power.
+        guesses: how many tokens are guessed in a step from what the text has already, or by the draft model; 0: none.
+            What is generated stays the same.
         seed: of the random choice; None: another in every call.
         stop: texts that end the generation, and are not given.
         json_schema: a JSON schema (dict or text) that the text has to follow.
@@ -40,6 +44,9 @@ class SearchOptions:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    guesses: int = 0
     seed: int | None = None
     stop: tuple[str, ...] = ()
     json_schema: Any = None
@@ -86,6 +93,8 @@ class SearchOptions:
             "top_p": (0 < self.top_p <= 1, "above 0, at most 1"),
             "min_p": (0 <= self.min_p <= 1, "0 to 1"),
             "repetition_penalty": (self.repetition_penalty > 0, "above 0"),
+            "num_beams": (self.num_beams >= 1, "at least 1"),
+            "guesses": (self.guesses >= 0, "at least 0"),
             "stop": (all(isinstance(s, str) and s for s in self.stop), "texts that are not empty"),
         }
         for name, (fits, expected) in bounds.items():
@@ -93,6 +102,8 @@ class SearchOptions:
                 raise InvalidArgument(f"{name}: expected {expected}, got {getattr(self, name)!r}")
         if sum(x is not None for x in (self.json_schema, self.grammar, self.regex)) > 1:
             raise InvalidArgument("expected one of json_schema, grammar and regex, got several")
+        if self.num_beams > 1 and (self.constrained or self.stop or self.guesses or self.temperature):
+            raise InvalidArgument("num_beams: a beam search takes no grammar, stop, guesses or temperature: use num_beams=1")
 
     @property
     def constrained(self) -> bool:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.errors import InvalidArgument
-from intarsia.generation.causal_decoder import CausalDecoder
+from intarsia.generation.causal_decoder import CausalDecoder, common_length
 from intarsia.generation.generated_text import Generation
 from intarsia.generation.model_folder import ModelFolder, read_folder
 from intarsia.generation.sampling import Sampler
 from intarsia.generation.search_options import SearchOptions
+from intarsia.generation.speculation import DraftModel, Proposer, Speculation, from_the_text
 from intarsia.generation.stop_texts import StopTexts
 from intarsia.generation.tokenizer import Tokenizer, rendered_chat, special_tokens
 from intarsia.session.inference_session import InferenceSession
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 def load(
     path: str | os.PathLike[str], *, file: str | None = None, providers: Any = None, provider_options: Any = None,
-    sess_options: SessionOptions | None = None, max_length: int | None = None,
+    sess_options: SessionOptions | None = None, max_length: int | None = None, draft: str | os.PathLike[str] | None = None,
 ) -> TextGenerator:  # fmt: skip
     """A language model from a folder that optimum, onnxruntime-genai or transformers.js wrote.
 
@@ -35,6 +36,7 @@ def load(
         file: which decoder, where the folder has several.
         providers, provider_options, sess_options: of its session.
         max_length: how many tokens a text may have, prompt included; None: what the configuration says, if it does.
+        draft: the folder of a smaller model of the same tokens, whose guesses are used where `guesses` is not 0.
 
     Raises:
         NoSuchFile: no folder, or no decoder in it.
@@ -44,7 +46,10 @@ def load(
     folder = read_folder(path, file)
     session = InferenceSession(folder.decoder, sess_options, providers, provider_options)
     tokenizer = Tokenizer(folder.tokenizer) if folder.tokenizer is not None else None
-    return TextGenerator(session, tokenizer, folder, max_length=max_length)
+    smaller = None
+    if draft is not None:
+        smaller = CausalDecoder(InferenceSession(read_folder(draft).decoder, sess_options, providers, provider_options))
+    return TextGenerator(session, tokenizer, folder, max_length=max_length, draft=smaller)
 
 
 class TextGenerator:
@@ -55,12 +60,14 @@ class TextGenerator:
         tokenizer: None: prompts are tokens, and so are results.
         folder: settings of the model; None: none.
         max_length: as of `load`.
+        draft: a smaller model of the same tokens.
     """
 
     def __init__(
         self, session: InferenceSession, tokenizer: Tokenizer | None = None, folder: ModelFolder | None = None, *,
-        max_length: int | None = None,
+        max_length: int | None = None, draft: CausalDecoder | None = None,
     ) -> None:  # fmt: skip
+        self.draft = DraftModel(draft) if draft is not None else None
         self.session, self.tokenizer, self.folder = session, tokenizer, folder
         self.max_length = max_length or (folder.context_length if folder is not None else None)
         self.decoder = CausalDecoder(session, max_length=self.max_length)
@@ -82,14 +89,20 @@ class TextGenerator:
         Raises:
             InvalidArgument: an option, an empty prompt, or one that leaves no room for a token.
         """
+        found = self._options(options)
+        if found.num_beams > 1:
+            from intarsia.generation.beam_search import beam_search
+
+            searched = [beam_search(self, self._prompt(p), found) for p in ([prompt] if _is_one(prompt) else prompt)]
+            return searched[0] if _is_one(prompt) else searched
         if _is_one(prompt):
             generation = Generation()
-            for _ in self._pieces(self._prompt(prompt), self._options(options), generation):
+            for _ in self._pieces(self._prompt(prompt), found, generation):
                 pass
             return generation
         from intarsia.generation.batch_generation import generate_batch
 
-        return generate_batch(self, [self._prompt(p) for p in prompt], self._options(options))
+        return generate_batch(self, [self._prompt(p) for p in prompt], found)
 
     def stream(self, prompt: Any, *, into: Generation | None = None, **options: Any) -> Iterator[str]:
         """Pieces of text as they are generated. `into` gets what `generate` returns; otherwise as there."""
@@ -172,7 +185,7 @@ class TextGenerator:
 
     def _scores_of(self, prompt: list[int]) -> tuple[np.ndarray, int]:
         """Scores behind a prompt, whose beginning the cache may have already; and how many of its tokens it had."""
-        known = _common(self._cached, prompt[:-1])
+        known = common_length(self._cached, prompt[:-1])
         decoder = self.decoder
         if decoder.padding is not None or (known < len(self._cached) and not decoder.can_rewind):
             known = 0
@@ -191,27 +204,45 @@ class TextGenerator:
         sampler = Sampler(options, prompt, self.end_tokens)
         text = StopTexts(self.tokenizer, options.stop)
         constraint = self._constraint(options)
+        if options.num_beams > 1:
+            raise InvalidArgument("num_beams: a beam search has no pieces: use generate")
         scores, generation.reused_tokens = self._scores_of(prompt)
         generation.prompt_tokens = len(prompt)
-        while True:
-            token = sampler.next_token(scores, constraint.allowed(scores.size) if constraint is not None else None)
-            generation.tokens.append(token)
-            generation.seconds = time.perf_counter() - start
-            generation.first_token_s = generation.first_token_s or generation.seconds
-            piece, generation.finish_reason = text.push(token, token in self.end_tokens)
-            if not generation.finish_reason and len(generation.tokens) >= room:
-                generation.finish_reason = "length"
-            if generation.finish_reason == "length":
-                piece += text.rest()
-            generation.text += piece
-            if piece:
-                yield piece
-            if generation.finish_reason:
-                return
-            if constraint is not None:
-                constraint.took(token)
-            scores = self.decoder.advance(np.array([[token]], np.int64))[0]
-            self._cached.append(token)
+        steps = self._steps(options)
+        try:
+            while not generation.finish_reason:
+                token = sampler.next_token(scores, constraint.allowed(scores.size) if constraint is not None else None)
+                piece = self._take(token, text, generation, room)
+                generation.seconds = time.perf_counter() - start
+                generation.first_token_s = generation.first_token_s or generation.seconds
+                if piece:
+                    yield piece
+                if generation.finish_reason:
+                    return
+                if constraint is not None:
+                    constraint.took(token)
+                cached, self._cached = self._cached, []
+                scores = steps.scores_behind(token)
+                self._cached = cached
+        finally:
+            steps.end()
+            generation.guessed_tokens, generation.accepted_tokens = steps.guessed, steps.accepted
+
+    def _take(self, token: int, text: StopTexts, generation: Generation, room: int) -> str:
+        """Add a token to a generation; the text that can be given now."""
+        generation.tokens.append(token)
+        piece, generation.finish_reason = text.push(token, token in self.end_tokens)
+        if not generation.finish_reason and len(generation.tokens) >= room:
+            generation.finish_reason = "length"
+            piece += text.rest()
+        generation.text += piece
+        return piece
+
+    def _steps(self, options: SearchOptions) -> Speculation:
+        """What runs the decoder behind the prompt, whose tokens `_cached` has."""
+        count = options.guesses if self.decoder.can_rewind else 0
+        propose: Proposer = self.draft if self.draft is not None else from_the_text
+        return Speculation(self.decoder, self._cached, propose, count, self.max_length)
 
     def _constraint(self, options: SearchOptions) -> Any:
         if not options.constrained:
@@ -223,11 +254,3 @@ class TextGenerator:
 
 def _is_one(prompt: Any) -> bool:
     return isinstance(prompt, str) or (len(prompt) > 0 and isinstance(prompt[0], (int, np.integer)))
-
-
-def _common(left: Sequence[int], right: Sequence[int]) -> int:
-    """How many tokens two lists begin with alike."""
-    for i, (a, b) in enumerate(zip(left, right, strict=False)):
-        if a != b:
-            return i
-    return min(len(left), len(right))
