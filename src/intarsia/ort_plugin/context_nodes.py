@@ -48,10 +48,10 @@ def restored_program(graph: Graph, context: CompileContext) -> CheckedProgram:
 
 
 class ContextNodes:
-    """Makes the nodes, where a session asks for them.
+    """Makes the nodes, where a session wants them.
 
     Args:
-        entries: the session's configuration entries, of which those that begin with "ep.context_" say what it asks for.
+        entries: the session's configuration entries, of which those that begin with "ep.context_" say what it wants.
     """
 
     def __init__(self, api: OrtApi, entries: Mapping[str, str]) -> None:

@@ -194,7 +194,7 @@ class _Functions:
             api.call("EpGraphSupportInfo_AddNodesToFuse", support, nodes, len(handles), fusion)
 
     def compile(self, this: int, graphs: int, fused: int, count: int, made: int, contexts: int) -> None:
-        """Compile: what runs each part, and where the session asks for them EPContext nodes that hold them."""
+        """Compile: what runs each part, and where the session wants them EPContext nodes that hold them."""
         provider = self.objects.providers[this]
         infos = (ctypes.c_uint64 * count).from_address(made)
         given, nodes = ((ctypes.c_uint64 * count).from_address(at) for at in (graphs, fused))
