@@ -145,7 +145,7 @@ class PageData:
     def _edges(self) -> list[list[int]]:
         found: dict[tuple[int, int], int] = {}
         for i, node in enumerate(self.found.nodes):
-            captured: frozenset[str] = self._captured.get((node.name, node.body), frozenset())
+            captured = self._captured.get((node.name, node.body), set())
             for name in node.inputs:
                 if name in captured:  # its body's nodes have edges of their own
                     continue
