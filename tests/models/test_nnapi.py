@@ -81,6 +81,19 @@ def test_a_model(name: str, models: Path, phone: Any) -> None:
     assert phone.compiled > before[1]
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_float16(name: str, models: Path, phone: Any) -> None:
+    """Its weights and what is computed of them, by the option 'precision'."""
+    path = models / f"{name}.onnx"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not in the folder of models")
+    with np.load(path.with_suffix(".npz")) as arrays:
+        given = dict(arrays)
+    session = opened(path, precision="float16")
+    check(session, given, FLOAT16)
+    assert 1 <= parts(session) <= MOST_PARTS and not on_the_host(session)
+
+
 Quantiser = Callable[[Path, Path], None]
 
 

@@ -26,7 +26,7 @@ MODELS = (
     "bert_base", "vit_base", "resnet50", "mobilenet_v2", "gpt2", "vgg16", "lstm_text", "mlp_tabular", "yolo", "unet", "deeplab",
     "efficientnet", "mobilenet_v3", "convnext", "densenet", "speech_encoder",
 )  # fmt: skip
-IN_HALF = ("bert_base", "resnet50", "mobilenet_v2", "lstm_text", "yolo")
+IN_HALF = (*MODELS[:9], "unet", "efficientnet")  # the eight, a detector, and two more
 
 
 @pytest.fixture(scope="module")
