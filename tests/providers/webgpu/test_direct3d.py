@@ -12,7 +12,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 import intarsia
+from intarsia.codegen.clike import Kernel
 from intarsia.device import known_answers, webgpu
+from intarsia.testing.node_sweep import sweep
+from intarsia.testing.provider import nodes_of
 
 ONLY = ["DmlExecutionProvider"]
 pytestmark = pytest.mark.skipif(bool(webgpu.missing("D3D12")), reason=webgpu.missing("D3D12"))
@@ -96,3 +99,38 @@ def test_a_second_process_does_not_ask_again(tmp_path: Path) -> None:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=True)
         said.append("known-answer test in" in done.stdout)
     assert said == [True, False]
+
+
+def test_a_lost_device_is_an_error_or_the_next_providers_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webgpu._opened, "_devices", {})
+    image = np.random.default_rng(1).random((1, 1, 8, 8)).astype(np.float32)
+    strict = intarsia.InferenceSession(DIGITS, alone(), ONLY, enable_fallback=False)
+    allowed = intarsia.InferenceSession(DIGITS, providers=[*ONLY, "CPUExecutionProvider"])
+    (wanted,) = strict.run(None, {"image": image})
+    device = webgpu.open_device(0, webgpu.DIRECTML)
+    device._device.destroy()
+    with pytest.raises(intarsia.DeviceLost, match="what was in its memory is gone: make the session again"):
+        strict.run(None, {"image": image})
+    with pytest.warns(intarsia.ProviderWarning, match="make the session again"):
+        np.testing.assert_allclose(allowed.run(None, {"image": image})[0], wanted, atol=1e-6)
+    (again,) = intarsia.InferenceSession(DIGITS, alone(), ONLY).run(None, {"image": image})
+    np.testing.assert_array_equal(again, wanted)
+    assert webgpu.open_device(0, webgpu.DIRECTML) is not device
+
+
+def test_memory_and_kernels_that_are_refused() -> None:
+    device = webgpu.open_device(0, webgpu.DIRECTML, memory_limit=1 << 20)
+    with pytest.raises(intarsia.OutOfMemory, match="the limit is 1,048,576: raise the limit"):
+        device.allocate(2 << 20)
+    with pytest.raises(intarsia.OutOfMemory, match="this device allows"):
+        device.allocate(device.limits.buffer_nbytes + 1)
+    text = "@compute @workgroup_size(1) fn main_kernel() { let x: i32 = 1.5f; }"
+    with pytest.raises(intarsia.EPFail, match="main_kernel"):
+        device.program(Kernel(text, (), 1, (), (1, 1, 1), 1, False, (1,), 0))
+
+
+def test_single_nodes_are_right_or_refused(request: pytest.FixtureRequest) -> None:
+    """Attributes, types and shapes drawn for operators of the registry."""
+    found = sweep(ONLY[0], nodes_of(request.config.getoption("--sweep-nodes") or "120"))
+    assert found.taken > 30
+    assert not found.wrong, str(found)
