@@ -5,7 +5,6 @@ The machine is made to call itself an ARM64 one: openvino's plugin for this CPU 
 
 from __future__ import annotations
 
-import os
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -39,7 +38,7 @@ def arm64(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield folder
-    assert not os.listdir(folder), "a folder is left behind"
+    assert not list(folder.iterdir()), "a folder is left behind"
 
 
 def model() -> bytes:
@@ -105,7 +104,7 @@ def test_a_damaged_cache(damage: str, tmp_path: Path) -> None:
     assert files
     for path in files:
         data = path.read_bytes()
-        os.chmod(path, 0o644)
+        path.chmod(0o644)
         path.write_bytes({"cut": data[: len(data) // 2], "garbage": b"\x5a" * len(data), "empty": b""}[damage])
     with warnings.catch_warnings():
         warnings.simplefilter("error", ort.ProviderWarning)
