@@ -103,20 +103,20 @@ def test_sums_products_and_order() -> None:
 
 
 @needs_device
-def test_exponentials_and_logarithms_are_within_two_units() -> None:
+def test_exponentials_and_logarithms_are_within_few_units() -> None:
     """Of the last place; numbers near 1, denormal ones, and those whose exponential over- or underflows among them."""
     draw = np.random.default_rng(6)
     near_one = 1 + draw.standard_normal(1000) * 2.0 ** draw.integers(-55, -1, 1000)
     small = draw.standard_normal(1000) * 2.0 ** draw.integers(-70, 11, 1000)
     a = np.concatenate([drawn(6), small, near_one, draw.uniform(-750, 712, 1000), draw.uniform(0.5, 2, 1000)])
     x = k.input(0, DType.DOUBLE, a.shape)
-    found = computed([k.unary("exp", x), k.unary("log", x)], [a])
+    found = computed([k.unary(op, x) for op in ("exp", "log", "tanh")], [a])
     with np.errstate(all="ignore"):
-        wanted = [np.exp(a), np.log(a)]
-    for result, exact in zip(found, wanted, strict=True):
+        wanted = [np.exp(a), np.log(a), np.tanh(a)]
+    for result, exact, units in zip(found, wanted, (2, 2, 4), strict=True):
         finite = np.isfinite(exact)
         same(result[~finite], exact[~finite], "what is no number")
-        assert (np.abs(result[finite] - exact[finite]) <= 2 * np.spacing(np.abs(exact[finite]))).all()
+        assert (np.abs(result[finite] - exact[finite]) <= units * np.spacing(np.abs(exact[finite]))).all()
 
 
 @needs_device
@@ -146,7 +146,7 @@ def test_products_have_one_element_a_thread() -> None:
 def test_functions_of_many_operations_are_refused() -> None:
     """A kernel of them takes a driver long to compile: the next provider has them."""
     x = k.input("x", DType.DOUBLE, (3,))
-    for op in ("tanh", "erf", "sin"):
+    for op in ("atan", "erf", "sin"):
         assert unsupported([k.unary(op, x)], Wgsl(features=())).startswith(f"{op} of double would be thousands of instructions")
         assert not unsupported([k.unary(op, x)], Wgsl())
     for root in (k.sqrt(x) / (x + 1.0), k.exp(x), k.log(x), k.binary("pow", x, x)):

@@ -6,7 +6,7 @@ decomposed, aligned or multiplied as integers of 64 bits with a sticky last bit,
 
 A kernel's text has the functions that it calls (`float64_expressions` writes the calls), and those that these call, among them
 those of `int64_emulation`. Compilers of shaders put every call's text in place, so what is computed in a loop is small where a
-series written out would be thousands of instructions: `exp_f64` and `log_f64` sum theirs in fixed point, one product a term.
+series written out would be thousands of instructions: `exp_f64`, `log_f64` and `tanh_f64` sum theirs in fixed point, one product a term.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def _series(name: str, factors: Sequence[Fraction]) -> str:
 
 _LN2 = Fraction(0xB17217F7D1CF79ABC9E3B39803F2F6AF, 2**128)
 _EXPONENTIAL = [Fraction(1, math.factorial(i)) for i in range(20)]  # of 0.71: the next term is below 2^-70
+_LESS_ONE = [Fraction(1, math.factorial(i + 1)) for i in range(15)]  # of 0.5: the next term is below 2^-59
 _ARTANGENT = [Fraction(1, 2 * i + 1) for i in range(12)]  # of (3 - sqrt 8)^2: the next term is below 2^-65
 
 FUNCTIONS: Mapping[str, str] = {
@@ -216,6 +217,11 @@ FUNCTIONS: Mapping[str, str] = {
   root = shl64(root, 8u);
   return rounded_f64(0u, (e >> 1u) + 0x3fe, {TYPE}(root.x | select(0u, 1u, (rest.x | rest.y) != 0u), root.y));
 }}""",
+    # what stands behind the point of 53 bits, the first worth 2^e
+    "fraction64": f"""fn fraction64(whole: {TYPE}, e: i32) -> {TYPE} {{
+  if (e < -12) {{ return shr_u64(whole, u32(-12 - e)); }}
+  return shl64(whole, u32(e + 12));
+}}""",
     "exponential64": _series("exponential64", _EXPONENTIAL),
     # 2^k e^r, 0 <= r < 0.71, with r = x - k log 2 modulo 1, of which 64 bits behind the point are exact
     "exp_f64": f"""fn exp_f64(a: {TYPE}) -> {TYPE} {{
@@ -225,13 +231,30 @@ FUNCTIONS: Mapping[str, str] = {
   if (e > 9) {{ return {TYPE}(0u, select(0x7ff00000u, 0u, below)); }}
   if (e < -60) {{ return {literal(1.0)}; }}
   let whole = whole_f64(a);
-  var part = {TYPE}(0u, 0u);
-  if (e < -12) {{ part = shr_u64(whole, u32(-12 - e)); }} else {{ part = shl64(whole, u32(e + 12)); }}
+  let part = fraction64(whole, e);
   var size = f32(part.y) * 2.3283064e-10;
   if (e >= 0) {{ size = size + f32(shr_u64(whole, u32(52 - e)).x); }}
   let k = i32(floor(select(size, -size, below) * 1.442695 - 0.01));
   let rest = sub64(select(part, neg64(part), below), mul64(from_i32(k), {_word(_LN2, 64)}));
   return normal_f64(0u, 0x3fe + k, exponential64(rest));
+}}""",
+    "less_one64": _series("less_one64", _LESS_ONE),
+    # c / (c + 2), c = e^2x - 1, for the size of x: of small ones c is 2x times a series
+    "tanh_f64": f"""fn tanh_f64(a: {TYPE}) -> {TYPE} {{
+  if (is_nan_f64(a)) {{ return {TYPE}(a.x, a.y | 0x80000u); }}
+  let sign = a.y & 0x80000000u;
+  let e = field_f64(a) - 0x3fe;
+  if (e > 5) {{ return {TYPE}(0u, sign | 0x3ff00000u); }}
+  if (e < -30) {{ return a; }}
+  let twice = {TYPE}(a.x, (a.y & 0x7fffffffu) + 0x100000u);
+  var above = {TYPE}(0u, 0u);
+  if (e < -1) {{
+    above = mul_f64(twice, normal_f64(0u, 0x3fe, less_one64(fraction64(whole_f64(twice), e))));
+  }} else {{
+    above = sub_f64(exp_f64(twice), {literal(1.0)});
+  }}
+  let result = div_f64(above, add_f64(above, {literal(2.0)}));
+  return {TYPE}(result.x, result.y | sign);
 }}""",
     "artangent64": _series("artangent64", _ARTANGENT),
     # n log 2 + 2 artanh f, f = (m - 1) / (m + 1), where x = 2^n m and 1/sqrt 2 < m <= sqrt 2

@@ -26,7 +26,7 @@ _COMPARE = {  # (function, swapped, negated)
     "==": ("eq_f64", False, False), "!=": ("eq_f64", False, True), "<": ("lt_f64", False, False), ">": ("lt_f64", True, False),
     "<=": ("le_f64", False, False), ">=": ("le_f64", True, False),
 }  # fmt: skip
-_OWN = frozenset("abs floor ceil trunc sqrt exp log".split())
+_OWN = frozenset("abs floor ceil trunc sqrt exp log tanh".split())
 _DECLARED = re.compile(r"^(?P<head>(?:let|var) (?P<name>\w+))(?:: (?P<kind>[^=]+?))? = (?P<value>.*)$")
 _ASSIGNED = re.compile(r"^(?P<target>\w+(?:\[.*?\])?) (?P<op>[-+*/]?)= (?P<value>[^=].*)$")
 _GLOBAL = re.compile(r"\bvar(?:<[^>]*>)? (\w+): array<f64")

@@ -56,7 +56,7 @@ class Wgsl(Dialect):
         if "shader-f64" in features or self.emulated:
             self.kinds[Kind.F64] = "f64"
         if self.emulated:
-            self.functions = {**self.functions, ("exp", Kind.F64): "exp", ("log", Kind.F64): "log"}
+            self.functions = {**self.functions, **{(op, Kind.F64): op for op in ("exp", "log", "tanh")}}
         self.tuning = tuning
         self.limits = limits or Limits(binding_nbytes=1 << 27)
 
