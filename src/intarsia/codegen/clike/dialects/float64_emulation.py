@@ -6,7 +6,8 @@ decomposed, aligned or multiplied as integers of 64 bits with a sticky last bit,
 
 A kernel's text has the functions that it calls (`float64_expressions` writes the calls), and those that these call, among them
 those of `int64_emulation`. Compilers of shaders put every call's text in place, so what is computed in a loop is small where a
-series written out would be thousands of instructions: `exp_f64`, `log_f64` and `tanh_f64` sum theirs in fixed point, one product a term.
+series written out would be thousands of instructions: `exp_f64`, `log_f64` and `tanh_f64` sum theirs in fixed point, one
+product a term.
 """
 
 from __future__ import annotations
