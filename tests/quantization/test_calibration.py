@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from quantised_cases import Reader, convolutions, image_feeds, numbers, saved
+from onnx import helper
+from quantised_cases import Reader, convolutions, image_feeds, model, numbers, saved
 
 import intarsia
 from intarsia.errors import InvalidArgument, NoSuchFile, WrongType
@@ -19,6 +20,7 @@ from intarsia.quantization import (
     TensorsData,
     create_calibrator,
     load_tensors_data,
+    quantize_static,
     save_tensors_data,
 )
 from intarsia.quantization.calibrate import CalibrationDataReader, entropy
@@ -243,3 +245,38 @@ def test_values_too_large_for_runs_side_by_side_run_one_by_one(path: Path, monke
     threads: set[int] = set()
     assert ObservedModel(path, ["y", "c1"]).run_all(image_feeds(), lambda name, value: threads.add(threading.get_ident())) == 6
     assert threads == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.uint16, np.int16])
+@pytest.mark.parametrize("point", [0, 5])
+def test_pairs_run_as_their_definitions_say(kind: type, point: int) -> None:
+    """Node by node, ties, infinities and NaN included, and by the reference provider."""
+    pairs = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    made = model(pairs, {"s": np.array(0.25, np.float32), "z": np.array(point, kind)}, {"x": ["n", "m"], "y": ["n", "m"]}, 21)
+    program = ObservedModel(made, ["y", "q"])
+    exact = intarsia.InferenceSession(made.SerializeToString(), providers=["ReferenceExecutionProvider"])
+    for size in (1, 10, 1e5):
+        x = numbers(1, 70, 90) * np.float32(size)
+        x[0, :6] = [np.inf, -np.inf, 0.125, 0.375, -0.125, -0.0]
+        x[1, 0] = np.nan if size == 1 else 1.0
+        found: dict[str, np.ndarray] = {}
+        program.run({"x": x}, lambda name, value, found=found: found.__setitem__(name, np.array(value)))
+        (expected,) = exact.run(None, {"x": x})
+        assert found["q"].dtype == kind
+        assert np.array_equal(found["y"], expected)
+
+
+def test_weights_of_pairs_are_made_floats_once(path: Path, tmp_path: Path) -> None:
+    """A convolution by dequantised weights runs by a kernel, and its values are those of the session."""
+    quantize_static(path, tmp_path / "q.onnx", Reader(image_feeds()), per_channel=True)
+    program = ObservedModel(tmp_path / "q.onnx", ["y", "w1_DequantizeLinear_Output"])
+    assert program._nodewise is not None
+    assert all(node.inputs[0] != "w1_quantized" for node in program._nodewise[0].graph.nodes)
+    seen: dict[str, np.ndarray] = {}
+    program.run(image_feeds(1)[0], lambda name, value: seen.__setitem__(name, np.array(value)))
+    assert {"y", "w1_DequantizeLinear_Output"} == set(seen)
+    (expected,) = intarsia.InferenceSession(tmp_path / "q.onnx").run(None, image_feeds(1)[0])
+    assert np.abs(seen["y"] - expected).max() <= 0.02 * np.abs(expected).max()

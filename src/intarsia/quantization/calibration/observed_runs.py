@@ -17,12 +17,13 @@ import numpy as np
 
 from intarsia.ep.node_program import Observer
 from intarsia.ep.provider import CompileContext
-from intarsia.graph.model import Graph
+from intarsia.graph.model import Constant, Graph
 from intarsia.model import load_and_optimize
 from intarsia.options.session_options import SessionOptions
 from intarsia.passes.level import GraphOptimizationLevel
 from intarsia.providers.cpu.first_tier import kernel_image
 from intarsia.providers.cpu.first_tier.program import FirstTierProgram, FirstTierProvider
+from intarsia.providers.reference import evaluate
 from intarsia.reports.taps import tappable
 from intarsia.runtime.threads import available_cores
 from intarsia.session.inference_session import InferenceSession
@@ -165,8 +166,23 @@ class _Shared:
         self._feeds = None
 
 
+def _with_float_weights(graph: Graph) -> Graph:
+    """The graph with weights in floats that DequantizeLinear makes of constants: kernels take no others."""
+    done = {}
+    for node in graph.nodes:
+        if node.op_type == "DequantizeLinear" and all(name in graph.constants for name in node.inputs if name):
+            operands = [graph.constants[name].numpy() if name else None for name in node.inputs]
+            done[node.outputs[0]] = np.asarray(evaluate(node, operands)[0])
+    if not done:
+        return graph
+    found = graph.clone()
+    found.nodes = [node for node in graph.nodes if node.outputs[0] not in done]
+    found.constants = {**graph.constants, **{name: Constant.of(name, array) for name, array in done.items()}}
+    return found
+
+
 def _node_by_node(source: Any, options: SessionOptions) -> tuple[FirstTierProgram, FeedReader] | None:
     """The model on the first tier, and what reads its feeds."""
     graph = load_and_optimize.optimised(load_and_optimize.load_model(source, options), options, frozenset())
-    program = FirstTierProvider().compile(graph, CompileContext())
+    program = FirstTierProvider().compile(_with_float_weights(graph), CompileContext())
     return (program, FeedReader(graph.inputs)) if isinstance(program, FirstTierProgram) else None

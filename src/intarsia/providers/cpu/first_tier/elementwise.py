@@ -108,3 +108,50 @@ def binary(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) 
         return [function(a, b, out=y)]
 
     return run
+
+
+def quantize(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
+    """To 8 or 16 bits, by one scale."""
+    if set(node.attributes) - {"axis"} or len(node.inputs) != 3:
+        return None
+
+    def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
+        x, scale, point = operands
+        if not is_float32(x, scale) or scale.size != 1 or not _is_narrow(point):
+            return None
+        x, wide = _like(x)
+        np.divide(x, scale.reshape(()), out=wide)
+        np.rint(wide, out=wide)
+        if point.reshape(()):
+            np.add(wide, np.float32(point.reshape(())), out=wide)
+        low, high = np.iinfo(point.dtype).min, np.iinfo(point.dtype).max
+        np.clip(wide, np.float32(low), np.float32(high), out=wide)
+        if np.isnan(wide.max()):
+            return None
+        return [wide.astype(point.dtype)]
+
+    return run
+
+
+def dequantize(node: Node, constants: Mapping[str, np.ndarray], calls: KernelCalls) -> Fast | None:
+    """From 8 or 16 bits, by one scale."""
+    if set(node.attributes) - {"axis"} or len(node.inputs) != 3:
+        return None
+
+    def run(operands: Sequence[Any]) -> list[np.ndarray] | None:
+        x, scale, point = operands
+        if not is_float32(scale) or scale.size != 1 or not _is_narrow(point) or getattr(x, "dtype", None) != point.dtype:
+            return None
+        wide = x.astype(np.float32)
+        if point.reshape(()):
+            wide -= np.float32(point.reshape(()))
+        wide *= scale.reshape(())
+        return [wide]
+
+    return run
+
+
+def _is_narrow(point: object) -> bool:
+    """Whether it is one zero point of 8 or 16 bits."""
+    narrow = (np.uint8, np.int8, np.uint16, np.int16)
+    return isinstance(point, np.ndarray) and point.size == 1 and point.dtype in narrow

@@ -40,6 +40,7 @@ FUNCTIONS: Mapping[str, str] = {
     "Softmax": "rows.softmax", "LogSoftmax": "rows.softmax",
     "LayerNormalization": "rows.normalisation", "RMSNormalization": "rows.normalisation",
     "Relu": "elementwise.relu", "Clip": "elementwise.clip",
+    "QuantizeLinear": "elementwise.quantize", "DequantizeLinear": "elementwise.dequantize",
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), "elementwise.binary"),
     **dict.fromkeys((name for name in UNARY if name != "GeluTanh"), "elementwise.unary"),
 }  # fmt: skip
