@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import intarsia as ort
+from intarsia.generation import TextGenerator
 
 torch = pytest.importorskip("torch", reason="models are exported by PyTorch")
 pytest.importorskip("onnxscript", reason="torch exports through onnxscript")
@@ -94,18 +95,17 @@ def test_a_selective_state_space(state_space: tuple[Any, Any]) -> None:
 
 
 def test_its_texts(state_space: tuple[Any, Any]) -> None:
-    """`generation` needs one token a step here: the prompt goes through the decoder token by token."""
+    """The decoder takes one token at a time: a prompt goes through it token by token."""
     module, session = state_space
-    tokens = [4, 9]
-    while len(tokens) < 8:
+    tokens = [4, 9, 21]
+    while len(tokens) < 10:
         tokens.append(int(module.whole(torch.tensor([tokens]))[0, -1].argmax()))
-    stream = session.stateful()
-    made = [4, 9]
-    for place in range(7):
-        scores = stream.run(None, {"input_ids": np.array([[made[place]]])})[0]
-        if place >= 1:
-            made.append(int(scores[0, 0].argmax()))
-    assert made == tokens
+    model = TextGenerator(session)
+    assert model.generate([4, 9, 21], max_new_tokens=7).tokens == tokens[3:]
+    longer = model.generate([*tokens, 5], max_new_tokens=3)
+    assert longer.reused_tokens == 9
+    assert longer.tokens == TextGenerator(session).generate([*tokens, 5], max_new_tokens=3).tokens
+    assert model.generate([4, 9], max_new_tokens=2, guesses=3).reused_tokens == 0
 
 
 class StreamingEncoder(nn.Module):

@@ -79,6 +79,9 @@ class CausalDecoder:
         Returns:
             Scores of the next token: [batch, vocabulary], or [batch, count, vocabulary] where not only the last are wanted.
         """
+        if tokens.shape[1] > 1 and self._tokens.shape[1:] == [1]:  # recurrent layers, exported for one token
+            rows = [self.advance(tokens[:, i : i + 1]) for i in range(tokens.shape[1])]
+            return rows[-1] if last else np.stack(rows, 1)
         step = Step(tokens.shape[0], tokens.shape[1], self.length, self.padding, last)
         feed = {a.name: make(step, a) for a, make in self._makers}
         feed[self._tokens.name] = tokens.astype(_dtype(self._tokens), copy=False)
