@@ -10,6 +10,7 @@ import onnx
 import pytest
 from plugin_sessions import NAME, Sessions, model
 
+import intarsia
 from intarsia.cache.disk_cache import get_cache
 from intarsia.ep_context import format as context_format
 from intarsia.ep_context.format import completed
@@ -66,6 +67,14 @@ def test_it_runs_without_being_compiled(
         given = feed(n)
         for got, want in zip(session.run(None, given), alone.run(None, given), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_a_session_of_intarsias_loads_it_too(devices: list[Any], tmp_path: Path) -> None:
+    session = intarsia.InferenceSession(compiled(devices, tmp_path, embed=False))
+    given = feed(4)
+    expected = intarsia.InferenceSession(model(SOURCE)).run(None, given)
+    for got, want in zip(session.run(None, given), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 def test_sizes_are_checked(devices: list[Any], tmp_path: Path) -> None:

@@ -87,6 +87,9 @@ class Copy:
 
 Step = Part | Copy
 
+_IN_ONNXRUNTIME = {"IntarsiaCPU": "CPUExecutionProvider"}
+"""Names that providers have in models that onnxruntime compiled with them."""
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -225,7 +228,8 @@ class _Partitioner:
     def _source(self, node: Node) -> int:
         """The provider that a compiled part is for."""
         name = str(node.attributes.get("source", ""))
-        found = next((p for p, provider in enumerate(self.providers) if provider.name == name), None)
+        named = [provider.name for provider in self.providers]
+        found = next((named.index(n) for n in (name, _IN_ONNXRUNTIME.get(name, name)) if n in named), None)
         if found is None:
             raise errors.NotImplemented(
                 f"node {label(node)!r} is a part that was compiled for {name or 'no provider'!r}, which is not among the "
