@@ -20,6 +20,7 @@ from intarsia.codegen.llvm.jit import KernelText, kernel_text
 from intarsia.codegen.llvm.target import Target
 from intarsia.plan import executor_abi
 from intarsia.runtime import spmd_state
+from intarsia.runtime.spmd_feed import STATUS_SUM
 from intarsia.runtime.spmd_system import pause_text, system_text
 
 FIRST_CALL, FUNCTIONS, OPEN_CALL = 24, 25, 26
@@ -284,27 +285,17 @@ define internal i1 @is_late(ptr %call, ptr %room) nounwind {
   ret i1 %late
 }"""
 
-_FAULTY = """
+_FAULTY = (
+    """
 define internal i64 @faulty(ptr %call) nounwind {
 entry:
   %status = call ptr @place(ptr %call, i64 $STATUS$)
   %n = call i64 @word(ptr %call, i64 $CHECKED$)
-  br label %test
-test:
-  %i = phi i64 [ 0, %entry ], [ %i1, %look ]
-  %any = phi i64 [ 0, %entry ], [ %any1, %look ]
-  %left = icmp ult i64 %i, %n
-  br i1 %left, label %look, label %out
-look:
-  %p = getelementptr i64, ptr %status, i64 %i
-  %v = load i64, ptr %p
-  store i64 0, ptr %p
-  %any1 = or i64 %any, %v
-  %i1 = add i64 %i, 1
-  br label %test
-out:
-  ret i64 %any
+"""
+    + STATUS_SUM
+    + """  ret i64 %any
 }"""
+)
 
 # Runs a call whose inputs are read: results are made, and its passes follow each other. Whether all went well; the call is
 # free then.

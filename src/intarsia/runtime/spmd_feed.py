@@ -12,7 +12,26 @@ objects of Python and NumPy are laid out as is read here.
 
 from __future__ import annotations
 
-FEED_TEXT = """
+STATUS_SUM = """\
+  br label %test
+test:
+  %i = phi i64 [ 0, %entry ], [ %i1, %look ]
+  %any = phi i64 [ 0, %entry ], [ %any1, %look ]
+  %left = icmp ult i64 %i, %n
+  br i1 %left, label %look, label %out
+look:
+  %p = getelementptr i64, ptr %status, i64 %i
+  %v = load i64, ptr %p
+  store i64 0, ptr %p
+  %any1 = or i64 %any, %v
+  %i1 = add i64 %i, 1
+  br label %test
+out:
+"""
+"""Words of status from %status on, %n of them, as %any, and 0 afterwards: between blocks `entry` and `out`."""
+
+FEED_TEXT = (
+    """
 define internal ptr @api(ptr %words, i64 %which) alwaysinline nounwind {
   %tp = getelementptr i64, ptr %words, i64 $FEED_API$
   %table = load ptr, ptr %tp
@@ -110,21 +129,9 @@ entry:
   %status = load ptr, ptr %sp
   %np = getelementptr i64, ptr %words, i64 $FEED_CHECKED$
   %n = load i64, ptr %np
-  br label %test
-test:
-  %i = phi i64 [ 0, %entry ], [ %i1, %look ]
-  %any = phi i64 [ 0, %entry ], [ %any1, %look ]
-  %left = icmp ult i64 %i, %n
-  br i1 %left, label %look, label %out
-look:
-  %p = getelementptr i64, ptr %status, i64 %i
-  %v = load i64, ptr %p
-  store i64 0, ptr %p
-  %any1 = or i64 %any, %v
-  %i1 = add i64 %i, 1
-  br label %test
-out:
-  %r = icmp ne i64 %any, 0
+"""
+    + STATUS_SUM
+    + """  %r = icmp ne i64 %any, 0
   ret i1 %r
 }
 
@@ -440,3 +447,4 @@ deliver:
   %answer = call ptr @answer_of(ptr %words, ptr %r)
   ret ptr %answer
 }"""
+)
