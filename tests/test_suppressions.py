@@ -13,7 +13,7 @@ from pathlib import Path
 import intarsia
 
 ROOT = Path(intarsia.__file__).parent
-TYPE_IGNORES = 30
+TYPE_IGNORES = 25
 """As many `type: ignore` as there may be. Lower it with what you remove: this number only falls."""
 METHODS_TAKEN_APART = {"__self__", "__func__"}  # what is called later is a value (`plan.step.KernelCall`), not a method to open
 

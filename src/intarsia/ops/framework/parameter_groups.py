@@ -23,7 +23,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from intarsia.ops.framework.operands import OMITTED
 
@@ -34,15 +34,17 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 class ParameterGroup:
     """Base of dataclasses whose fields are inputs or attributes of an operator."""
 
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
     @classmethod
     def onnx_names(cls, parameter: str) -> list[str]:
         """ONNX's names of what the fields hold, in their order, where the group is the parameter of this name."""
-        return [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        return [f.name for f in dataclasses.fields(cls)]
 
     @classmethod
     def parameters(cls, parameter: inspect.Parameter) -> list[inspect.Parameter]:
         """A parameter of this group's type as one for each field."""
-        found = zip(cls.onnx_names(parameter.name), dataclasses.fields(cls), strict=True)  # type: ignore[arg-type]
+        found = zip(cls.onnx_names(parameter.name), dataclasses.fields(cls), strict=True)
         return [inspect.Parameter(name, parameter.kind, default=_default(f), annotation=f.type) for name, f in found]
 
 
@@ -125,7 +127,7 @@ class FlatDefinition:
         for p in self._parameters:
             if p.kind is inspect.Parameter.KEYWORD_ONLY and p.name in self.groups:
                 group = self.groups[p.name]
-                fields = [f.name for f in dataclasses.fields(group)]  # type: ignore[arg-type]
+                fields = [f.name for f in dataclasses.fields(group)]
                 found.append((p.name, group, dict(zip(group.onnx_names(p.name), fields, strict=True))))
         return found
 
