@@ -174,7 +174,8 @@ def stage(folder: Path) -> None:
     for picture in (f for f in DOCS.rglob("*") if f.suffix in (".svg", ".png")):
         (folder / picture.relative_to(DOCS)).parent.mkdir(exist_ok=True)
         shutil.copy(picture, folder / picture.relative_to(DOCS))
-    shutil.copy(HERE / "conf.py", folder)
+    for name in ("conf.py", "search_scorer.js"):
+        shutil.copy(HERE / name, folder)
 
 
 def check_size(html: Path) -> None:

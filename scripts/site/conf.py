@@ -23,6 +23,7 @@ html_theme = "furo"
 html_title = f"Intarsia {__version__}"
 html_show_sourcelink = False
 html_copy_source = False
+html_search_scorer = "search_scorer.js"
 pygments_style = "default"
 highlight_language = "text"
 
