@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from intarsia import __version__
@@ -23,7 +24,7 @@ html_theme = "furo"
 html_title = f"Intarsia {__version__}"
 html_show_sourcelink = False
 html_copy_source = False
-html_search_scorer = "search_scorer.js"
+html_search_scorer = str(Path(__file__).parent / "search_scorer.js")
 pygments_style = "default"
 highlight_language = "text"
 
