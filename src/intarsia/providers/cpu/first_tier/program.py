@@ -51,7 +51,8 @@ _FRESH = frozenset((
 ))  # fmt: skip
 
 
-_OF_WEIGHTS = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU"))  # that are their second input
+# Operators whose weights, their second input, stay in memory as they are read. Those that are packed would be there twice.
+_OF_WEIGHTS = frozenset(("Gemm", "MatMul"))
 
 
 @functools.cache

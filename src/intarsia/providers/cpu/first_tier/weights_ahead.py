@@ -14,7 +14,7 @@ from intarsia.graph.model import Constant
 
 _LEAST_NBYTES = 1 << 20  # of a weight
 _WORTH_NBYTES = 16 << 20  # of all, for threads to begin
-_AHEAD_NBYTES = 64 << 20  # that are read and not taken yet: what is packed is not in memory twice for long
+_AHEAD_NBYTES = 64 << 20  # that are read and not taken yet
 _MOST_THREADS = 4
 
 
@@ -103,3 +103,4 @@ class WeightsAhead(Mapping[str, np.ndarray]):
                 else:
                     self._left += self._constants[name].nbytes
                 self._lock.notify_all()
+            del array  # else it would stay in memory until the next one is read
