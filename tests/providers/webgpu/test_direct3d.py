@@ -14,8 +14,6 @@ from onnx import helper, numpy_helper
 import intarsia
 from intarsia.codegen.clike import Kernel
 from intarsia.device import known_answers, webgpu
-from intarsia.testing.node_sweep import sweep
-from intarsia.testing.provider import nodes_of
 
 ONLY = ["DmlExecutionProvider"]
 pytestmark = pytest.mark.skipif(bool(webgpu.missing("D3D12")), reason=webgpu.missing("D3D12"))
@@ -127,10 +125,3 @@ def test_memory_and_kernels_that_are_refused() -> None:
     text = "@compute @workgroup_size(1) fn main_kernel() { let x: i32 = 1.5f; }"
     with pytest.raises(intarsia.EPFail, match="main_kernel"):
         device.program(Kernel(text, (), 1, (), (1, 1, 1), 1, False, (1,), 0))
-
-
-def test_single_nodes_are_right_or_refused(request: pytest.FixtureRequest) -> None:
-    """Attributes, types and shapes drawn for operators of the registry."""
-    found = sweep(ONLY[0], nodes_of(request.config.getoption("--sweep-nodes") or "120"))
-    assert found.taken > 30
-    assert not found.wrong, str(found)
