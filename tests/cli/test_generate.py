@@ -53,6 +53,9 @@ def test_a_conversation(place: Path) -> None:
     [
         (["generate", "none", "x"], "no such folder"),
         (["generate", "PLACE", "x", "-s", "temperature"], "expected NAME=VALUE"),
+        (["generate", "PLACE", "x", "-s", "temperature=hot"], "temperature: expected a number, got 'hot'"),
+        (["generate", "PLACE", "x", "-s", "seed=-1"], "seed: expected at least 0"),
+        (["generate", "PLACE", "x", "-s", "max_new_tokens=3"], "use --max-new-tokens"),
         (["generate", "PLACE", "x", "-s", "temprature=1"], "is no setting of a generation; did you mean 'temperature'"),
     ],
 )

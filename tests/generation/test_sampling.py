@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import intarsia as ort
 from intarsia.generation.sampling import Sampler, probabilities
 from intarsia.generation.search_options import SearchOptions
 
@@ -37,6 +38,15 @@ def test_no_end_before_the_least_number_of_tokens() -> None:
     own = sampler(ends=frozenset({4}), min_new_tokens=1)
     assert own.next_token(SCORES) == 0
     assert own.next_token(SCORES) == 4
+
+
+def test_scores_that_are_no_numbers() -> None:
+    for temperature in (0, 1.0):
+        with pytest.raises(ort.Fail, match="are not numbers"):
+            sampler(temperature=temperature).next_token(np.array([1, np.nan], np.float32))
+    with pytest.raises(ort.InvalidArgument, match="no token may come next"):
+        sampler().next_token(SCORES, np.zeros(5, bool))
+    assert sampler(temperature=1e-320).next_token(SCORES) == 4
 
 
 def test_only_allowed_tokens() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 pytest.importorskip("tokenizers", reason="text generation needs tokenizers (the extra 'generate')")
@@ -54,6 +55,17 @@ def test_a_draft_of_the_same_weights_is_always_right(session: ort.InferenceSessi
         assert found.tokens == plain.tokens
         assert found.guessed_tokens > 10
         assert found.guessed_tokens - found.accepted_tokens <= 4  # those behind the end
+
+
+def test_a_draft_that_fails_leaves_the_text(session: ort.InferenceSession) -> None:
+    short = decoder()
+    places = next(t for t in short.graph.initializer if t.name == "places")
+    places.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(places)[:8], "places"))
+    model = TextGenerator(session, draft=CausalDecoder(ort.InferenceSession(short.SerializeToString())))
+    plain = TextGenerator(session).generate([5, 80, 9], max_new_tokens=20)
+    assert model.generate([5, 80, 9], max_new_tokens=20, guesses=4).tokens == plain.tokens
+    assert model.draft is not None
+    assert model.draft.failed
 
 
 def test_a_stream_that_is_left_early_leaves_a_cache_that_is_right(session: ort.InferenceSession, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,11 @@ def test_conversations(model: generation.TextGenerator) -> None:
         ("{% for m in %}", "cannot be rendered"),
         ("{{ messages.__class__.__mro__ }}", "cannot be rendered"),
         ("{{ messages.append(1) }}", "cannot be rendered"),
+        ("{{ 1 + 'a' }}", "cannot be rendered"),
+        ("{{ 1 / 0 }}", "cannot be rendered"),
+        ("{{ strftime_now(5) }}", "cannot be rendered"),
+        ("{% for i in range(999) %}{% for j in range(999) %}{% endfor %}{% endfor %}", "counts to more than"),
+        ("{% for i in range(10 ** 9) %}{% endfor %}", "counts to more than"),
     ],
 )
 def test_templates_that_refuse(template: str | None, message: str, tmp_path: Path) -> None:
@@ -185,6 +191,15 @@ def test_what_templates_may_use(template: str, tmp_path: Path) -> None:
         ({"top_p": 0}, "top_p: expected above 0"),
         ({"stop": [""]}, "stop: expected texts"),
         ({"regex": "a", "grammar": "b"}, "expected one of json_schema"),
+        ({"temperature": "hot"}, "temperature: expected a number, got 'hot'"),
+        ({"temperature": float("nan")}, "temperature: expected a finite number"),
+        ({"max_new_tokens": 2.5}, "max_new_tokens: expected a whole number"),
+        ({"num_beams": 2.5}, "num_beams: expected a whole number"),
+        ({"seed": -1}, "seed: expected at least 0"),
+        ({"seed": "abc"}, "seed: expected a whole number"),
+        ({"stop": 5}, "stop: expected a text or a list"),
+        ({"json_schema": 5}, "json_schema: expected a JSON schema"),
+        ({"regex": 5}, "regex: expected a text"),
     ],
 )
 def test_settings_that_make_no_sense(options: dict[str, Any], message: str, model: generation.TextGenerator) -> None:
@@ -202,6 +217,31 @@ def test_prompts_that_do_not_fit(model: generation.TextGenerator) -> None:
     assert found.finish_reason in ("length", "end")
 
 
+@pytest.mark.parametrize("prompt", [None, 5, {}, [1.5], [1, 2, "a"], [-1], "\ud800"])
+def test_what_is_no_prompt(prompt: Any, model: generation.TextGenerator) -> None:
+    with pytest.raises(ort.InvalidArgument, match="the prompt"):
+        model.generate(prompt)
+
+
+@pytest.mark.parametrize("messages", ["hi", [1], {"role": "user", "content": "x"}, [{"content": "x"}]])
+def test_what_is_no_conversation(messages: Any, model: generation.TextGenerator) -> None:
+    with pytest.raises(ort.InvalidArgument, match="messages: expected a list of dicts"):
+        model.chat(messages)
+
+
+def test_calls_that_overlap_have_caches_of_their_own(model: generation.TextGenerator) -> None:
+    expected = model.generate("the quick", max_new_tokens=8).text
+    pieces = model.stream("the quick", max_new_tokens=8)
+    first = next(pieces)
+    other = model.generate("jumps over", max_new_tokens=3)
+    assert other.tokens == model.generate("jumps over", max_new_tokens=3).tokens
+    assert first + "".join(pieces) == expected
+    prompts = ["the quick", "jumps over", "and on it goes", "ever"] * 3
+    alone = [model.generate(p, max_new_tokens=5, guesses=2).tokens for p in prompts]
+    with ThreadPoolExecutor(4) as pool:
+        assert [g.tokens for g in pool.map(lambda p: model.generate(p, max_new_tokens=5, guesses=2), prompts)] == alone
+
+
 def test_settings_of_the_model_are_the_defaults(tmp_path: Path) -> None:
     own = generation.load(
         folder(tmp_path, generation_config__json={"do_sample": True, "temperature": 0.7, "top_k": 5, "eos_token_id": [3, 4]})
@@ -209,6 +249,8 @@ def test_settings_of_the_model_are_the_defaults(tmp_path: Path) -> None:
     options = own._options({})
     assert (options.temperature, options.top_k) == (0.7, 5)
     assert own._options({"do_sample": False}).temperature == 0
+    beams = generation.load(folder(tmp_path, generation_config__json={"num_beams": 4}))
+    assert "".join(beams.stream("fox", max_new_tokens=3)) == beams.generate("fox", max_new_tokens=3).text
     assert own.end_tokens == {3, 4}
 
 
@@ -260,6 +302,42 @@ def test_folders_that_are_none(tmp_path: Path) -> None:
     assert own.generate([5], max_new_tokens=3).tokens == likeliest([5], 3)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", {"text_config": []}, "'text_config': expected an object"),
+        ("config.json", {"max_position_embeddings": "abc"}, "number of positions"),
+        ("config.json", {"eos_token_id": [[1]]}, "eos_token_id: expected"),
+        ("config.json", {"eos_token_id": "2"}, "eos_token_id: expected"),
+        ("genai_config.json", {"model": []}, "'model': expected an object"),
+        ("genai_config.json", {"model": {"decoder": 5}}, "'decoder': expected an object"),
+        ("genai_config.json", {"model": {"decoder": {"filename": 5}}}, "filename: expected that of a file"),
+        ("genai_config.json", {"model": {"decoder": {"filename": "../x.onnx"}}}, "filename: expected that of a file"),
+        ("genai_config.json", {"search": [1]}, "'search': expected an object"),
+        ("tokenizer_config.json", {"chat_template": 5}, "chat_template: expected a text"),
+        ("config.json", [], "expected an object, got list"),
+    ],
+)
+def test_configurations_of_other_types(name: str, content: Any, message: str, tmp_path: Path) -> None:
+    place = folder(tmp_path)
+    (place / name).write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ort.InvalidArgument, match=message):
+        generation.load(place)
+
+
+def test_configurations_that_cannot_be_read(tmp_path: Path) -> None:
+    place = folder(tmp_path)
+    (place / "generation_config.json").write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(ort.InvalidArgument, match=r"generation_config\.json: expected JSON"):
+        generation.load(place)
+    (place / "generation_config.json").write_text(json.dumps({"temperature": "hot", "do_sample": True}), encoding="utf-8")
+    with pytest.raises(ort.InvalidArgument, match="temperature: expected a number"):
+        generation.load(place).generate("x")
+    (place / "chat_template.jinja").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(ort.InvalidArgument, match="expected a text in UTF-8"):
+        generation.load(place)
+
+
 def test_models_that_are_no_decoders(tmp_path: Path) -> None:
     plain = onnx.parser.parse_model('<ir_version: 9, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Relu(x) }')
     with pytest.raises(ort.InvalidArgument, match="no output looks like the next value"):
@@ -302,6 +380,17 @@ class TestGrammars:
     def test_a_grammar_in_a_batch(self, model: generation.TextGenerator) -> None:
         found = model.generate(["the", "quick brown"], grammar='start: "yes" | "no"', max_new_tokens=10)
         assert all(g.text in ("yes", "no") for g in found)
+
+    def test_an_expression_is_worth_more_than_a_least_number(self, model: generation.TextGenerator) -> None:
+        for temperature in (0, 1.0):
+            found = model.generate("the", regex="[0-9]{2}", min_new_tokens=6, max_new_tokens=20, temperature=temperature)
+            assert len(found.text) == 2
+            assert found.finish_reason == "end"
+
+    @pytest.mark.parametrize("options", [{"regex": "a{1000000}"}, {"json_schema": {"$ref": "#"}}, {"grammar": "start: start"}])
+    def test_grammars_that_fail_while_text_is_generated(self, options: dict[str, Any], model: generation.TextGenerator) -> None:
+        with pytest.raises(ort.InvalidArgument, match=r"the text cannot follow this grammar|no token may come"):
+            model.generate("the", max_new_tokens=20, **options)
 
     @pytest.mark.parametrize("options", [{"regex": "["}, {"json_schema": {"type": 3}}, {"grammar": "start: nothing"}])
     def test_what_is_no_grammar(self, options: dict[str, Any], model: generation.TextGenerator) -> None:

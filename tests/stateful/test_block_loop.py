@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -114,3 +115,31 @@ def test_a_wrong_type_leaves_the_states() -> None:
     with pytest.raises(ort.InvalidArgument):
         stream.run_many({"x": np.ones((2, 1, 3)), "scale": SCALE})
     np.testing.assert_array_equal(stream.state["state"], before)
+
+
+def test_lists_are_converted_and_ragged_ones_refused() -> None:
+    stream = stream_of(recurrent())
+    (found,) = stream.run_many({"x": [[[1.0, 2.0, 3.0]]] * 2, "scale": 2.0})
+    expected, _ = recurrent_in_numpy(np.array([[[1.0, 2.0, 3.0]]] * 2, np.float32), 2.0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ort.InvalidArgument, match="'x' is no array of float32"):
+        stream.run_many({"x": [[[1.0, 2.0, 3.0]], [[1.0]]], "scale": 2.0})
+    with pytest.raises(ort.InvalidArgument, match="'x' is float64; expected float32"):
+        stream.run_many({"x": np.ones((2, 1, 3)), "scale": SCALE})
+
+
+def test_runs_beyond_the_maximum_leave_the_states() -> None:
+    stream = stream_of(growing(), max_length=3)
+    with pytest.raises(ort.InvalidArgument, match="would be 4 long"):
+        stream.run_many({"x": np.ones((5, 1, 1, 3), np.float32)})
+    assert (stream.runs, stream.length, stream.state) == (0, 0, {})
+
+
+def test_the_optimised_model_of_the_session_stays(tmp_path: Path) -> None:
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    stream = ort.InferenceSession(recurrent().SerializeToString(), options).stateful()
+    before = (tmp_path / "optimised.onnx").read_bytes()
+    stream.run_many({"x": np.ones((2, 1, 3), np.float32), "scale": SCALE})
+    assert has_loop(stream)
+    assert (tmp_path / "optimised.onnx").read_bytes() == before

@@ -31,6 +31,8 @@ PAIRS = [
     ("hidden_out", "hidden_in"),
     ("outHiddenState", "inHiddenState"),
     ("updated_memory", "memory"),
+    ("Y_h", "initial_h"),  # ONNX's LSTM
+    ("Y_c", "initial_c"),
 ]
 OTHERS = [
     ("last_hidden_state", "hidden_states"),
@@ -43,6 +45,8 @@ OTHERS = [
     ("stateN", "sr"),
     ("hn", "c"),
     ("attention_mask_out", "position_ids"),
+    ("new_price", "old_price"),
+    ("left_out", "left_in"),
 ]
 
 
@@ -73,6 +77,11 @@ def test_letters_for_in_and_out_are_states_where_there_are_several() -> None:
 
 def test_an_image_in_and_an_image_out_are_no_state() -> None:
     assert found(args(image_in=[1, 3, 8, 8], size=[2]), args(image_out=[1, 3, 8, 8], score=[1])) == {}
+
+
+def test_two_pictures_in_and_out_are_no_states() -> None:
+    inputs = args(left_in=[1, 3, 8, 8], right_in=[1, 3, 8, 8], scale=[1])
+    assert found(inputs, args(left_out=[1, 3, 8, 8], right_out=[1, 3, 8, 8], disparity=[1])) == {}
 
 
 def test_a_layer_that_gives_nothing_but_states_is_none() -> None:

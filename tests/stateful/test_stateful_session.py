@@ -103,7 +103,7 @@ def test_other_states_go_back_as_far_as_history_reaches() -> None:
     assert stream.runs == 2
     for x, y in zip(xs[2:], given[2:], strict=True):
         np.testing.assert_array_equal(stream.run(None, {"x": x, "scale": SCALE})[0], y)
-    with pytest.raises(ort.InvalidArgument, match=r"3 runs ago is not kept \(kept: \[1, 2\]\).*history="):
+    with pytest.raises(ort.InvalidArgument, match=r"3 runs ago is not kept \(kept: \[1, 2\]; history=2.*history="):
         stream.rewind(3)
 
 
@@ -266,7 +266,7 @@ def test_states_that_the_caller_says() -> None:
         ({"initial": {"x": np.zeros(1)}}, "'x' is no state"),
         ({"initial": {"state": np.zeros((1, 4))}}, "expected float32 of rank 2, got float64"),
         ({"initial": {"state": np.zeros((1, 5), np.float32)}}, r"expected the shape \['batch', 4\], got \[1, 5\]"),
-        ({"max_length": 0}, "max_length: expected at least 1"),
+        ({"max_length": 0}, "max_length: expected at least 1, got 0"),
         ({"history": -1}, "history: expected at least 0"),
     ],
 )
@@ -313,3 +313,131 @@ def test_dead_states_are_found_by_check(body: str, message: str) -> None:
     (problem,) = ort.check_model(model.SerializeToString()).problems
     assert (problem.code, problem.severity) == ("state", "warning")
     assert message in problem.message
+
+
+LEFT_OVER = """d (float[b, n] x, float[b, k] cache) => (float[b, q] y, float[b, r] cache_out)
+    <int64[1] one = {1}, int64 four = {4}, int64[1] zero = {0}, int64[1] big = {99999}> {
+    a = Concat<axis = 1>(cache, x) sh = Shape<start = 1, end = 2>(a) mo = Mod(sh, four) e = Sub(sh, mo)
+    y = Slice(a, zero, e, one) cache_out = Slice(a, e, big, one) }"""
+"""Gives what makes whole blocks of four, and keeps the rest."""
+
+
+def test_a_state_may_become_empty() -> None:
+    stream = session(parsed(LEFT_OVER)).stateful()
+    given = [np.arange(a, b, dtype=np.float32)[None] for a, b in ((0, 3), (3, 8), (8, 12))]
+    assert [stream.run(None, {"x": x})[0].ravel().tolist() for x in given] == [[], list(range(8)), [8, 9, 10, 11]]
+
+
+def test_time_major_inputs_run_together() -> None:
+    model = parsed(
+        "c (float[steps, batch, 2] x, float[batch, 2] state) => (float[batch, 2] y, float[2] w, float[batch, 2] stateN) "
+        "{ r = ReduceSum<keepdims = 0>(x, zero) stateN = Add(r, state) y = Identity(stateN) w = Identity(two) }",
+        zero=np.array([0]), two=np.array([7, 9], np.float32),
+    )  # fmt: skip
+    one = session(model)
+    streams, x = [one.stateful(), one.stateful()], np.ones((3, 1, 2), np.float32)
+    found = ort.run_together(streams, [{"x": x}, {"x": 10 * x}])
+    assert [y.tolist() for y, _ in found] == [[[3, 3]], [[30, 30]]]
+    assert [w.tolist() for _, w in found] == [[7, 9], [7, 9]]
+    assert [s.state["state"].tolist() for s in streams] == [[[3, 3]], [[30, 30]]]
+    given = ort.run_together(streams, [{"x": x, "state": np.full((1, 2), 5, np.float32)}, {"x": x}])
+    assert [y.tolist() for y, _ in given] == [[[8, 8]], [[33, 33]]]
+    with pytest.raises(ort.InvalidArgument, match=r"\['z'\] of feed 1 are no inputs"):
+        ort.run_together(streams, [{"x": x}, {"x": x, "z": x}])
+    for wrong in ((None, None), ([one], [{}]), ([], [])):
+        with pytest.raises(ort.WrongType, match="expected a list of stateful sessions"):
+            ort.run_together(*wrong)
+
+
+def test_the_maximum_of_each_stream_counts_where_they_run_together() -> None:
+    one, x = session(growing()), np.ones((1, 2, 3), np.float32)
+    streams = [one.stateful(), one.stateful(max_length=3)]
+    ort.run_together(streams, [{"x": x}] * 2)
+    with pytest.raises(ort.InvalidArgument, match="would be 4 long after this run, at most 3"):
+        ort.run_together(streams, [{"x": x}] * 2)
+    assert [s.length for s in streams] == [2, 2]
+
+
+def test_what_is_given_belongs_to_the_caller() -> None:
+    stream, xs = session(recurrent()).stateful(), blocks(2)
+    (state,) = stream.run(["stateN"], {"x": xs[0], "scale": SCALE})
+    state[...] = 1000
+    expected, _ = recurrent_in_numpy(xs, 2.0)
+    np.testing.assert_allclose(stream.run(None, {"x": xs[1], "scale": SCALE})[0], expected[1], rtol=1e-5, atol=1e-6)
+
+
+def test_an_unknown_output_is_refused_before_anything_runs() -> None:
+    stream, (x,) = session(recurrent()).stateful(), blocks(1)
+    with pytest.raises(ort.InvalidArgument, match="'typo' is no output"):
+        stream.run(["typo"], {"x": x, "scale": SCALE})
+    assert stream.runs == 0
+
+
+def test_caches_that_are_cut_or_unequal_do_not_go_back() -> None:
+    window = parsed(
+        "g (float[1, n, 2] x, float[1, past, 2] past_key) => (float[1, m, 2] y, float[1, kept, 2] present_key) "
+        "{ all = Concat<axis = 1>(past_key, x) present_key = Slice(all, from, to, one) y = Identity(present_key) }",
+        **{"from": np.array([-3]), "to": np.array([99]), "one": np.array([1])},
+    )
+    stream = session(window).stateful()
+    for i in range(6):
+        stream.run(None, {"x": np.full((1, 1, 2), i, np.float32)})
+    assert stream.state["past_key"][0, :, 0].tolist() == [3, 4, 5]
+    with pytest.raises(ort.InvalidArgument, match="cuts the state 'past_key' to its last places"):
+        stream.rewind(1)
+    initial = {"past_key_values.0.key": np.zeros((1, 1, 5, 4), np.float32)}
+    unequal = session(growing()).stateful(initial=initial)
+    unequal._values = {**unequal._first({"x": np.ones((1, 2, 3), np.float32)})}
+    with pytest.raises(ort.InvalidArgument, match="expected 0 to 0, got 3"):
+        unequal.rewind(3)
+
+
+def test_states_of_texts_begin_as_empty_ones(tmp_path: Path) -> None:
+    model = parsed(
+        "g (string[1] x, string[1] state) => (string[1] y, string[1] stateN) "
+        "{ stateN = StringConcat(state, x) y = Identity(stateN) }"
+    )
+    model.opset_import[0].version = 20
+    stream = session(model).stateful()
+    found = [stream.run(None, {"x": np.array([c], object)})[0][0] for c in "abc"]
+    assert found == ["a", "ab", "abc"]
+    with pytest.raises(ort.InvalidArgument, match="holds texts"):
+        stream.save(tmp_path / "s.npz")
+
+
+def test_a_closed_session() -> None:
+    one = session(recurrent())
+    stream = one.stateful()
+    one.close()
+    with pytest.raises(ort.Fail, match="closed"):
+        stream.run(None, {"x": blocks(1)[0], "scale": SCALE})
+    with pytest.raises(ort.Fail, match="closed"):
+        stream.run_many({"x": blocks(2), "scale": SCALE})
+    with pytest.raises(ort.Fail, match="closed"):
+        one.stateful()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"states": ["stateN"]}, "states: expected a dict"),
+        ({"initial": [1]}, "initial: expected a dict"),
+        ({"sizes": {"typo": 3}}, "'typo' is no dimension"),
+        ({"sizes": {"batch": -1}}, "expected at least 0"),
+        ({"history": 1.5}, "history: expected a whole number"),
+        ({"max_length": "5"}, "max_length: expected a whole number"),
+        ({"max_length": 5}, "no state of the model grows"),
+    ],
+)
+def test_arguments_of_other_types(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ort.InvalidArgument, match=message):
+        session(recurrent()).stateful(**arguments)
+
+
+def test_rows_begin_anew_with_the_first_value_of_one_row() -> None:
+    start = np.full((1, 4), 0.5, np.float32)
+    stream, xs = session(recurrent()).stateful(initial={"state": start}), blocks(1, 1)
+    stream.run(None, {"x": xs[0], "scale": SCALE})
+    stream.select_rows([0, 0])
+    stream.reset(rows=[1])
+    np.testing.assert_array_equal(stream.state["state"][1:], start)

@@ -58,7 +58,7 @@ def generate_text(
     from intarsia.generation import Generation, load
 
     model, made = load(folder, providers=_names(provider)), Generation()
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = _said() if prompt == "-" else prompt
     pieces = model.stream(text, into=made, max_new_tokens=max_new_tokens, **_settings(setting))
     if as_json:
         for _ in pieces:
@@ -100,6 +100,14 @@ def chat(
         _say(made)
 
 
+def _said() -> str:
+    """Standard input. Raises InvalidArgument where it is no text."""
+    try:
+        return sys.stdin.read()
+    except UnicodeError as error:
+        raise InvalidArgument(f"standard input: expected a text in UTF-8: {error}") from error
+
+
 def _opening(system: str) -> list[dict[str, str]]:
     return [{"role": "system", "content": system}] if system else []
 
@@ -112,6 +120,8 @@ def _lines() -> Iterator[str]:
             line = input("> " if interactive else "").strip()
         except EOFError:
             return
+        except UnicodeError as error:
+            raise InvalidArgument(f"standard input: expected a text in UTF-8: {error}") from error
         if line in ("/exit", "/quit"):
             return
         if line:
@@ -144,6 +154,8 @@ def _settings(given: list[str] | None) -> dict[str, Any]:
         name, equals, text = item.partition("=")
         if not equals or not name:
             raise InvalidArgument(f"--set {item}: expected NAME=VALUE, such as temperature=0.7")
+        if name == "max_new_tokens":
+            raise InvalidArgument("--set max_new_tokens: use --max-new-tokens (-n)")
         if name in _FILES and Path(text).is_file():
             found[name] = Path(text).read_text(encoding="utf-8")
         elif name in ("stop", "regex", "grammar"):

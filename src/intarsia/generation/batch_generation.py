@@ -47,21 +47,21 @@ def generate_batch(model: TextGenerator, prompts: list[list[int]], options: Sear
         return [model.generate(prompt, **_given(options)) for prompt in prompts]
     start = time.perf_counter()
     rows = [Row(model, prompt, options) for prompt in prompts]
-    model._cached = []
+    decoder = model.new_decoder()
     longest = max(map(len, prompts))
     if model.max_length is not None:
         for row in rows:
             row.room = min(row.room, model.max_length - longest)
-    scores, going = model.decoder.begin(prompts), list(range(len(rows)))
+    scores, going = decoder.begin(prompts), list(range(len(rows)))
     while True:
         tokens = [rows[row].choose(scores[i], start) for i, row in enumerate(going)]
         left = [i for i, row in enumerate(going) if not rows[row].generation.finish_reason]
         if not left:
             return [row.generation for row in rows]
         if len(left) < len(going):
-            model.decoder.select_rows(left)
+            decoder.select_rows(left)
         going = [going[i] for i in left]
-        scores = model.decoder.advance(np.array([[tokens[i]] for i in left], np.int64))
+        scores = decoder.advance(np.array([[tokens[i]] for i in left], np.int64))
 
 
 def _given(options: SearchOptions) -> dict[str, object]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from intarsia.errors import InvalidArgument
 from intarsia.generation.generated_text import Generation
 from intarsia.generation.sampling import Sampler
 
@@ -37,9 +38,12 @@ def beam_search(model: TextGenerator, prompt: list[int], options: SearchOptions)
     """The likeliest text by `options.num_beams` beams; `finish_reason` is "end" or "length"."""
     start, beams = time.perf_counter(), options.num_beams
     made, room = Generation(prompt_tokens=len(prompt)), model.room_for(prompt, options)
-    model._cached = []
-    scores = np.repeat(model.decoder.begin([prompt]), beams, 0)
-    model.decoder.select_rows([0] * beams)
+    decoder = model.new_decoder()
+    first = decoder.begin([prompt])
+    if beams > first.shape[1]:
+        raise InvalidArgument(f"num_beams: expected at most as many as tokens ({first.shape[1]}), got {beams}")
+    scores = np.repeat(first, beams, 0)
+    decoder.select_rows([0] * beams)
     totals = np.array([0.0] + [-1e9] * (beams - 1))  # all begin alike: the first alone counts
     texts: list[list[int]] = [[] for _ in range(beams)]
     ended = Hypotheses(beams, options.length_penalty)
@@ -62,8 +66,8 @@ def beam_search(model: TextGenerator, prompt: list[int], options: SearchOptions)
         totals = np.array([total for _, _, total in going])
         if count == room or ended.is_full(float(totals.max()), count):
             break
-        model.decoder.select_rows([beam for beam, _, _ in going])
-        scores = model.decoder.advance(np.array([[token] for _, token, _ in going], np.int64))
+        decoder.select_rows([beam for beam, _, _ in going])
+        scores = decoder.advance(np.array([[token] for _, token, _ in going], np.int64))
     if not ended.is_full(float(totals.max()), count):
         for text, total in zip(texts, totals, strict=True):
             ended.add(float(total), text)

@@ -107,6 +107,11 @@ class CausalDecoder:
         self.padding = padding if padding.any() else None
         return self.advance(np.array([[fill] * (longest - len(p)) + list(p) for p in prompts], np.int64), last=last)
 
+    def reset(self) -> None:
+        """Forget all tokens."""
+        self.stream.reset()
+        self.padding = None
+
     def rewind(self, count: int) -> None:
         """Forget the last tokens. Raises InvalidArgument as `StatefulSession.rewind`."""
         self.stream.rewind(count)

@@ -38,7 +38,8 @@ class Constraint:
             from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
         except ImportError as error:
             raise needs("llguidance", "a text that follows a grammar") from error
-        known = llguidance.LLTokenizer(tokenizer.library.to_str(), eos_token=sorted(end_tokens) or None)
+        ends = [t for t in sorted(end_tokens) if 0 <= t < tokenizer.library.get_vocab_size()]
+        known = llguidance.LLTokenizer(tokenizer.library.to_str(), eos_token=ends or None)
         self._fill, self._room = fill_next_token_bitmask, allocate_token_bitmask(1, known.vocab_size)
         self._end_tokens = end_tokens
         self._matcher: Any = llguidance.LLMatcher(known, _grammar(options, llguidance), log_level=0)
@@ -48,6 +49,7 @@ class Constraint:
     def allowed(self, count: int) -> np.ndarray:
         """[count] of bool: the tokens that may come next. Where the text is complete, only its end."""
         self._fill(self._matcher, self._room, 0)
+        self._check()
         bits = np.unpackbits(self._room[0].view(np.uint8), bitorder="little").astype(bool)
         found = np.zeros(count, bool)
         found[: min(count, bits.size)] = bits[:count]
@@ -57,11 +59,11 @@ class Constraint:
         """Go on with a token."""
         if token not in self._end_tokens:
             self._matcher.consume_token(token)
+            self._check()
 
-    @property
-    def complete(self) -> bool:
-        """Whether nothing but the end may come."""
-        return bool(self._matcher.is_stopped())
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise InvalidArgument(f"the text cannot follow this grammar: {self._matcher.get_error()}")
 
 
 def _grammar(options: SearchOptions, library: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,14 +68,12 @@ def read_folder(path: str | os.PathLike[str], file: str | None = None) -> ModelF
             raise NoSuchFile(f"{given}: there is no such folder or model file")
         folder, decoder = given, None
     genai, config = _json(folder / "genai_config.json"), _json(folder / "config.json")
+    model = _part(genai, "model", "genai_config.json")
     if decoder is None:
-        decoder = _decoder(folder, file, genai)
-    search = {**_json(folder / "generation_config.json"), **_genai_search(genai)}
-    tokenizer = folder / "tokenizer.json"
-    tokenizer_config = _json(folder / "tokenizer_config.json")
-    text_config = config.get("text_config", config)
-    model = genai.get("model", {})
-    context = model.get("context_length") or text_config.get("max_position_embeddings") or text_config.get("n_positions")
+        decoder = _decoder(folder, file, _part(model, "decoder", "genai_config.json").get("filename"))
+    search = {**_json(folder / "generation_config.json"), **_genai_search(_part(genai, "search", "genai_config.json"))}
+    tokenizer, tokenizer_config = folder / "tokenizer.json", _json(folder / "tokenizer_config.json")
+    text_config = {**config, **_part(config, "text_config", "config.json")}
     return ModelFolder(
         folder,
         decoder,
@@ -85,8 +83,23 @@ def read_folder(path: str | os.PathLike[str], file: str | None = None) -> ModelF
         tokenizer_config,
         _chat_template(folder, tokenizer_config),
         _end_tokens(search, model, text_config),
-        int(context) if context else None,
+        _context_length(model, text_config),
     )
+
+
+def _part(settings: Mapping[str, Any], name: str, file: str) -> Mapping[str, Any]:
+    """An object inside of a configuration; {} where there is none."""
+    found = settings.get(name)
+    if found is not None and not isinstance(found, Mapping):
+        raise InvalidArgument(f"{file}: {name!r}: expected an object, got {type(found).__name__}")
+    return found or {}
+
+
+def _context_length(model: Mapping[str, Any], text_config: Mapping[str, Any]) -> int | None:
+    found = model.get("context_length") or text_config.get("max_position_embeddings") or text_config.get("n_positions")
+    if found is not None and (isinstance(found, bool) or not isinstance(found, int) or found < 1):
+        raise InvalidArgument(f"the number of positions (max_position_embeddings): expected a number, got {found!r}")
+    return found
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -94,15 +107,18 @@ def _json(path: Path) -> dict[str, Any]:
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise InvalidArgument(f"{path}: expected JSON: {error}") from error
     if not isinstance(found, dict):
         raise InvalidArgument(f"{path}: expected an object, got {type(found).__name__}")
     return found
 
 
-def _decoder(folder: Path, file: str | None, genai: Mapping[str, Any]) -> Path:
-    named = file or genai.get("model", {}).get("decoder", {}).get("filename")
+def _decoder(folder: Path, file: str | None, configured: Any) -> Path:
+    if configured is not None and (not isinstance(configured, str) or Path(configured).name != configured):
+        expected = "expected that of a file in the folder"
+        raise InvalidArgument(f"genai_config.json: the decoder's filename: {expected}, got {configured!r}")
+    named = file or configured
     if named:
         for place in (folder, folder / "onnx"):
             if (place / named).is_file():
@@ -126,31 +142,33 @@ def _models(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.glob("**/*.onnx"))
 
 
-def _genai_search(genai: Mapping[str, Any]) -> dict[str, Any]:
+def _genai_search(search: Mapping[str, Any]) -> dict[str, Any]:
     """onnxruntime-genai's settings, which have transformers' names. Its `max_length` is the room of the cache."""
-    return {
-        name: value
-        for name, value in genai.get("search", {}).items()
-        if name not in ("max_length", "past_present_share_buffer")
-    }
+    return {name: value for name, value in search.items() if name not in ("max_length", "past_present_share_buffer")}
 
 
 def _end_tokens(*settings: Mapping[str, Any]) -> frozenset[int]:
     for each in settings:
         found = each.get("eos_token_id")
         if found is not None:
-            return frozenset(found if isinstance(found, Sequence) else [found])
+            listed = found if isinstance(found, list) else [found]
+            if any(isinstance(t, bool) or not isinstance(t, int) for t in listed):
+                raise InvalidArgument(f"eos_token_id: expected a token's number or a list of such, got {found!r}")
+            return frozenset(listed)
     return frozenset()
 
 
 def _chat_template(folder: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
-    for name in ("chat_template.jinja", "chat_template.json"):
-        path = folder / name
-        if path.exists():
-            text = path.read_text(encoding="utf-8")
-            return str(_json(path)["chat_template"]) if name.endswith(".json") else text
-    found = tokenizer_config.get("chat_template")
+    jinja = folder / "chat_template.jinja"
+    if jinja.exists():
+        try:
+            return jinja.read_text(encoding="utf-8")
+        except (UnicodeError, OSError) as error:
+            raise InvalidArgument(f"{jinja}: expected a text in UTF-8: {error}") from error
+    found = {**tokenizer_config, **_json(folder / "chat_template.json")}.get("chat_template")
     if isinstance(found, list):  # several, by name
-        by_name = {each["name"]: each["template"] for each in found}
+        by_name = {each.get("name"): each.get("template") for each in found if isinstance(each, Mapping)}
         found = by_name.get("default", next(iter(by_name.values()), None))
+    if found is not None and not isinstance(found, str):
+        raise InvalidArgument(f"chat_template: expected a text, got {type(found).__name__}")
     return found

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from intarsia.errors import Fail, InvalidArgument
+
 if TYPE_CHECKING:
     from intarsia.generation.search_options import SearchOptions
 
@@ -51,10 +53,18 @@ class Sampler:
             at = np.fromiter(self._made, np.int64, len(self._made))
             times = np.fromiter(self._made.values(), np.float32, len(self._made))
             made[at] -= options.presence_penalty + options.frequency_penalty * times
-        if self._count < options.min_new_tokens:
-            made[[t for t in self.end_tokens if t < made.size]] = -np.inf
+        if np.isnan(made).any():
+            raise Fail("the model's scores are not numbers (NaN): session.nonfinite='error' names the node that made the first")
         if allowed is not None:
             made[~allowed[: made.size]] = -np.inf
+        if self._count < options.min_new_tokens:
+            ends = [t for t in self.end_tokens if 0 <= t < made.size]
+            others = np.ones(made.size, bool)
+            others[ends] = False
+            if (made[others] > -np.inf).any():  # a grammar may leave nothing but the end
+                made[ends] = -np.inf
+        if not (made > -np.inf).any():
+            raise InvalidArgument("no token may come next: the grammar does not fit the model's vocabulary")
         return made
 
     def behind(self, tokens: list[int]) -> Sampler:
@@ -82,7 +92,8 @@ def probabilities(scores: np.ndarray, options: SearchOptions) -> tuple[np.ndarra
 
     The order is transformers': temperature, top_k, top_p, min_p.
     """
-    scaled = scores.astype(np.float64) / options.temperature
+    scaled = scores.astype(np.float64)
+    scaled = (scaled - scaled.max()) / max(options.temperature, 1e-6)
     if 0 < options.top_k < scaled.size:
         tokens = np.argpartition(scaled, -options.top_k)[-options.top_k :]
         tokens = tokens[np.argsort(-scaled[tokens], kind="stable")]

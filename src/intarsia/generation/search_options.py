@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any, Self
 
-from intarsia.errors import InvalidArgument, nearest
+import numpy as np
+
+from intarsia.errors import InvalidArgument, WrongType, nearest
 from intarsia.lazy_dataclass import dataclass
+
+_THE_CALLER_S = frozenset({"stop", "max_new_tokens", "min_new_tokens", "num_beams", "guesses", "seed"})
+"""Settings that a model's configuration does not decide: a beam search has no pieces of text, for one."""
+
+_WHOLE = frozenset({"max_new_tokens", "min_new_tokens", "top_k", "num_beams", "guesses", "seed"})
+_TEXTS = frozenset({"grammar", "regex"})
+
+
+def _check_type(name: str, value: Any) -> None:
+    """Raises WrongType for a setting of another type, InvalidArgument for a number that is none."""
+    if name in _WHOLE:
+        fits, expected = isinstance(value, (int, np.integer)) and not isinstance(value, bool), "a whole number"
+    elif name in _TEXTS:
+        fits, expected = isinstance(value, str), "a text"
+    elif name == "json_schema":
+        fits, expected = isinstance(value, (str, dict, bool)), "a JSON schema, as a dict or a text"
+    elif name == "stop":
+        fits, expected = isinstance(value, tuple), "a text or a list of texts"
+    else:
+        fits, expected = isinstance(value, (int, float, np.number)) and not isinstance(value, bool), "a number"
+    if not fits:
+        raise WrongType(f"{name}: expected {expected}, got {value!r}")
+    if isinstance(value, (float, np.floating)) and not np.isfinite(value):
+        raise InvalidArgument(f"{name}: expected a finite number, got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -68,18 +94,22 @@ class SearchOptions:
         unknown = [name for name in given if name not in names and name != "do_sample"]
         if unknown:
             raise InvalidArgument(f"{unknown[0]!r} is no setting of a generation; {nearest(unknown[0], sorted(names))}")
-        made = cls(**{n: v for n, v in defaults.items() if n in names - {"stop", "max_new_tokens"} and v is not None})
+        values = {n: v for n, v in defaults.items() if n in names - _THE_CALLER_S and v is not None}
         samples = given.get("do_sample", defaults.get("do_sample", False))
-        if "temperature" not in given:
-            made = replace(made, temperature=float(defaults.get("temperature") or 1.0) if samples else 0.0)
-        values = {n: v for n, v in given.items() if n != "do_sample" and v is not None}
+        if not samples:
+            values["temperature"] = 0.0
+        elif values.get("temperature") is None:
+            values["temperature"] = 1.0
+        values |= {n: v for n, v in given.items() if n != "do_sample" and v is not None}
+        if given.get("do_sample") is False:
+            values["temperature"] = 0.0
         if isinstance(values.get("stop"), str):
             values["stop"] = (values["stop"],)
         if "stop" in values:
-            values["stop"] = tuple(values["stop"])
-        made = replace(made, **values)
-        if given.get("do_sample") is False:
-            made = replace(made, temperature=0.0)
+            values["stop"] = tuple(values["stop"]) if isinstance(values["stop"], (list, tuple)) else values["stop"]
+        for name, value in values.items():
+            _check_type(name, value)
+        made = cls(**values)
         made.check()
         return made
 
@@ -96,6 +126,7 @@ class SearchOptions:
             "num_beams": (self.num_beams >= 1, "at least 1"),
             "guesses": (self.guesses >= 0, "at least 0"),
             "stop": (all(isinstance(s, str) and s for s in self.stop), "texts that are not empty"),
+            "seed": (self.seed is None or self.seed >= 0, "at least 0"),
         }
         for name, (fits, expected) in bounds.items():
             if not fits:

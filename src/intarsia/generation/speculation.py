@@ -5,11 +5,16 @@ What is generated is what one step after another generates: each token is chosen
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from intarsia.errors import IntarsiaError
+from intarsia.log import logger
 
 if TYPE_CHECKING:
     from intarsia.generation.causal_decoder import CausalDecoder
@@ -37,9 +42,22 @@ class DraftModel:
     def __init__(self, decoder: CausalDecoder) -> None:
         self._decoder = decoder
         self._cached: list[int] = []
+        self._lock = Lock()
+        self.failed = ""  # why it gives no more guesses
 
     def __call__(self, tokens: Sequence[int], count: int) -> list[int]:
         """The guesses: see `Proposer`."""
+        if self.failed:
+            return []
+        try:
+            with self._lock:
+                return self._guesses(tokens, count)
+        except IntarsiaError as error:  # the text is the model's, with or without guesses
+            self.failed = str(error)
+            logger.warning("the draft model gives no more guesses: %s", error)
+            return []
+
+    def _guesses(self, tokens: Sequence[int], count: int) -> list[int]:
         from intarsia.generation.causal_decoder import common_length
 
         known = common_length(self._cached, tokens[:-1])
@@ -48,7 +66,8 @@ class DraftModel:
             scores = self._decoder.advance(np.array([tokens[known:]], np.int64))
         else:
             scores = self._decoder.begin([tokens])
-        self._cached, guesses = list(tokens), []
+        self._cached = list(tokens)
+        guesses: list[int] = []
         while True:
             guesses.append(int(scores[0].argmax()))
             if len(guesses) == count:
@@ -66,16 +85,18 @@ class Speculation:
         propose: gives guesses.
         count: how many in a step, at most.
         room: how many tokens the cache may hold; None: any number.
+        words: how many tokens the model knows.
 
     Attributes:
         guessed, accepted: how many guesses were run, and how many were right.
     """
 
     def __init__(
-        self, decoder: CausalDecoder, tokens: list[int], propose: Proposer, count: int, room: int | None = None
+        self, decoder: CausalDecoder, tokens: list[int], propose: Proposer, count: int, room: int | None, words: int
     ) -> None:
         self._decoder, self.tokens, self._propose, self._count, self._room = decoder, tokens, propose, count, room
         self._ahead: deque[tuple[int, np.ndarray]] = deque()  # guesses in the cache, with the scores behind them
+        self._words = words
         self.guessed = self.accepted = 0
 
     def scores_behind(self, token: int) -> np.ndarray:
@@ -87,6 +108,7 @@ class Speculation:
         self.end()
         left = self._count if self._room is None else min(self._count, self._room - len(self.tokens))
         guesses = self._propose(self.tokens, left) if left > 0 else []
+        guesses = list(itertools.takewhile(lambda t: t < self._words, guesses))  # a draft may know more tokens
         scores = self._decoder.advance(np.array([[token, *guesses]], np.int64), last=not guesses)
         if not guesses:
             only: np.ndarray = scores[0]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.errors import InvalidArgument
-from intarsia.generation.causal_decoder import CausalDecoder, common_length
+from intarsia.errors import InvalidArgument, WrongType
+from intarsia.generation.cached_text import CachedText
+from intarsia.generation.causal_decoder import CausalDecoder
 from intarsia.generation.generated_text import Generation
 from intarsia.generation.model_folder import ModelFolder, read_folder
 from intarsia.generation.sampling import Sampler
@@ -53,7 +55,8 @@ def load(
 
 
 class TextGenerator:
-    """Goes on with texts. One call at a time: each begins with the longest beginning that its cache has of the call before.
+    """Goes on with texts. A call begins with the longest beginning that the cache has of the call before. Calls may overlap, in
+    threads or as streams that are not at their end: each has a cache of its own then.
 
     Args:
         session: of a decoder with a cache.
@@ -72,7 +75,8 @@ class TextGenerator:
         self.max_length = max_length or (folder.context_length if folder is not None else None)
         self.decoder = CausalDecoder(session, max_length=self.max_length)
         self.end_tokens = folder.end_tokens if folder is not None else frozenset[int]()
-        self._cached: list[int] = []  # the tokens that the decoder's cache has
+        self._lock = Lock()
+        self._idle: CachedText | None = CachedText(self.decoder)  # None: a call has it
 
     # --- texts ---
 
@@ -163,7 +167,13 @@ class TextGenerator:
         return self.tokenizer
 
     def _prompt(self, prompt: Any) -> list[int]:
-        tokens = self._tokenizer("a text").encode(prompt) if isinstance(prompt, str) else [int(t) for t in prompt]
+        if isinstance(prompt, str):
+            tokens = self._tokenizer("a text").encode(prompt)
+        else:
+            wrong = [t for t in prompt if isinstance(t, bool) or not isinstance(t, (int, np.integer)) or t < 0]
+            if wrong:
+                raise InvalidArgument(f"the prompt: expected a text or a list of tokens, got {wrong[0]!r} in a list")
+            tokens = [int(t) for t in prompt]
         if not tokens:
             raise InvalidArgument("the prompt is empty: expected at least one token")
         return tokens
@@ -183,50 +193,58 @@ class TextGenerator:
             raise InvalidArgument(f"the prompt has {len(prompt)} tokens, at most {self.max_length - 1} fit: shorten it")
         return min(room, options.max_new_tokens)
 
-    def _scores_of(self, prompt: list[int]) -> tuple[np.ndarray, int]:
-        """Scores behind a prompt, whose beginning the cache may have already; and how many of its tokens it had."""
-        known = common_length(self._cached, prompt[:-1])
-        decoder = self.decoder
-        if decoder.padding is not None or (known < len(self._cached) and not decoder.can_rewind):
-            known = 0
-        cached, self._cached = self._cached, []  # should the run fail, nothing is known of the cache
-        if known:
-            decoder.rewind(len(cached) - known)
-            scores = decoder.advance(np.array([prompt[known:]], np.int64))
-        else:
-            scores = decoder.begin([prompt])
-        self._cached = list(prompt)
-        return scores[0], known
+    def new_decoder(self) -> CausalDecoder:
+        """A decoder with nothing in its cache."""
+        decoder = self.decoder.fork()
+        decoder.reset()
+        return decoder
+
+    def _lease(self) -> CachedText:
+        """The text in the cache, or an empty one where another call has it."""
+        with self._lock:
+            found, self._idle = self._idle, None
+        return found if found is not None else CachedText(self.new_decoder())
+
+    def _give_back(self, text: CachedText) -> None:
+        with self._lock:
+            self._idle = text
 
     def _pieces(self, prompt: list[int], options: SearchOptions, generation: Generation) -> Iterator[str]:
         start = time.perf_counter()
+        if options.num_beams > 1:
+            raise InvalidArgument("num_beams: a beam search has no pieces of text: use generate")
         room = self.room_for(prompt, options)
         sampler = Sampler(options, prompt, self.end_tokens)
         text = StopTexts(self.tokenizer, options.stop)
         constraint = self._constraint(options)
-        if options.num_beams > 1:
-            raise InvalidArgument("num_beams: a beam search has no pieces: use generate")
-        scores, generation.reused_tokens = self._scores_of(prompt)
-        generation.prompt_tokens = len(prompt)
-        steps = self._steps(options)
+        cached = self._lease()
         try:
-            while not generation.finish_reason:
-                token = sampler.next_token(scores, constraint.allowed(scores.size) if constraint is not None else None)
-                piece = self._take(token, text, generation, room)
-                generation.seconds = time.perf_counter() - start
-                generation.first_token_s = generation.first_token_s or generation.seconds
-                if piece:
-                    yield piece
-                if generation.finish_reason:
-                    return
-                if constraint is not None:
-                    constraint.took(token)
-                cached, self._cached = self._cached, []
-                scores = steps.scores_behind(token)
-                self._cached = cached
+            scores, generation.reused_tokens = cached.scores_behind(prompt)
+            generation.prompt_tokens = len(prompt)
+            steps = self._steps(cached, options, scores.size)
+            try:
+                while not generation.finish_reason:
+                    token = sampler.next_token(scores, constraint.allowed(scores.size) if constraint is not None else None)
+                    piece = self._take(token, text, generation, room)
+                    generation.seconds = time.perf_counter() - start
+                    generation.first_token_s = generation.first_token_s or generation.seconds
+                    if piece:
+                        yield piece
+                    if generation.finish_reason:
+                        return
+                    if constraint is not None:
+                        constraint.took(token)
+                    scores = steps.scores_behind(token)
+            finally:
+                steps.end()
+                generation.guessed_tokens, generation.accepted_tokens = steps.guessed, steps.accepted
+        except GeneratorExit:
+            raise
+        except BaseException:
+            cached.forget()  # a run may have failed in the middle of a step
+            raise
         finally:
-            steps.end()
-            generation.guessed_tokens, generation.accepted_tokens = steps.guessed, steps.accepted
+            self._give_back(cached)
 
     def _take(self, token: int, text: StopTexts, generation: Generation, room: int) -> str:
         """Add a token to a generation; the text that can be given now."""
@@ -238,11 +256,11 @@ class TextGenerator:
         generation.text += piece
         return piece
 
-    def _steps(self, options: SearchOptions) -> Speculation:
-        """What runs the decoder behind the prompt, whose tokens `_cached` has."""
-        count = options.guesses if self.decoder.can_rewind else 0
+    def _steps(self, cached: CachedText, options: SearchOptions, words: int) -> Speculation:
+        """What runs the decoder behind the prompt."""
+        count = options.guesses if cached.decoder.can_rewind else 0
         propose: Proposer = self.draft if self.draft is not None else from_the_text
-        return Speculation(self.decoder, self._cached, propose, count, self.max_length)
+        return Speculation(cached.decoder, cached.tokens, propose, count, self.max_length, words)
 
     def _constraint(self, options: SearchOptions) -> Any:
         if not options.constrained:
@@ -253,4 +271,7 @@ class TextGenerator:
 
 
 def _is_one(prompt: Any) -> bool:
-    return isinstance(prompt, str) or (len(prompt) > 0 and isinstance(prompt[0], (int, np.integer)))
+    """Whether it is one prompt, not several. Raises WrongType for what is neither."""
+    if not isinstance(prompt, (str, list, tuple, np.ndarray)):
+        raise WrongType(f"the prompt: expected a text, a list of tokens, or a list of these, got {type(prompt).__name__}")
+    return isinstance(prompt, str) or (len(prompt) > 0 and not isinstance(prompt[0], (str, list, tuple, np.ndarray)))

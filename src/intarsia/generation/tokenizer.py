@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,9 @@ from intarsia.errors import InvalidArgument, NotImplemented
 def needs(package: str, purpose: str) -> NotImplemented:
     """The error for a package of the extra that is not installed."""
     return NotImplemented(f"{purpose} needs the package {package!r}: pip install 'intarsia[generate]'")
+
+
+_MOST_NUMBERS = 100_000  # of loops of a chat template
 
 
 class Tokenizer:
@@ -37,7 +40,10 @@ class Tokenizer:
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """The tokens of a text. `special`: with those that the tokenizer puts before and behind."""
-        return list(self.library.encode(text, add_special_tokens=special).ids)
+        try:
+            return list(self.library.encode(text, add_special_tokens=special).ids)
+        except (UnicodeError, TypeError) as error:
+            raise InvalidArgument(f"the prompt is no text in Unicode: {error}") from error
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
@@ -90,10 +96,14 @@ def rendered_chat(
         InvalidArgument: the model has no template, or its template refuses the messages.
         NotImplemented: jinja2 is not installed.
     """
+    if isinstance(messages, (str, Mapping)) or not all(isinstance(m, Mapping) and "role" in m for m in messages):
+        raise InvalidArgument(f"messages: expected a list of dicts with 'role' and 'content', got {messages!r}"[:300])
+    fixed = [name for name in ("messages", "add_generation_prompt", *special_tokens) if name in more]
+    if fixed:
+        raise InvalidArgument(f"template: {fixed} are given by the conversation and the model")
     if template is None:
         raise InvalidArgument("the model has no chat template: give a prompt to generate instead, or chat_template=...")
     try:
-        import jinja2
         from jinja2.ext import loopcontrols
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError as error:
@@ -112,14 +122,31 @@ def rendered_chat(
 
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
     environment.filters["tojson"] = as_json
-    environment.globals.update(raise_exception=refuse, strftime_now=now)
+    environment.globals.update(raise_exception=refuse, strftime_now=now, range=_counted_range())
     try:
         made = environment.from_string(template).render(
             messages=list(messages), add_generation_prompt=True, **{**special_tokens, **more}
         )
-    except jinja2.TemplateError as error:
+    except InvalidArgument:
+        raise
+    except Exception as error:  # a template is a program of the model's author: it may raise anything
         raise InvalidArgument(f"the model's chat template cannot be rendered: {error}") from error
     return str(made)
+
+
+def _counted_range() -> Callable[..., range]:
+    """`range` for one template, which gives so many numbers in all: loops in loops end, too."""
+    left = _MOST_NUMBERS
+
+    def counted(*bounds: int) -> range:
+        nonlocal left
+        found = range(*bounds)
+        left -= len(found)
+        if left < 0:
+            raise InvalidArgument(f"the model's chat template counts to more than {_MOST_NUMBERS}")
+        return found
+
+    return counted
 
 
 def special_tokens(config: Mapping[str, Any]) -> dict[str, str]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from intarsia.errors import IntarsiaError, InvalidArgument
+from intarsia.errors import Fail, IntarsiaError, InvalidArgument
 from intarsia.graph.dims import symbol
 from intarsia.graph.model import Constant, Graph, Metadata, Node, TensorType, Value
 from intarsia.lazy_dataclass import dataclass
 from intarsia.log import logger
+from intarsia.stateful.initial_state import element_dtype
+from intarsia.stateful.state_pairs import State
 
 if TYPE_CHECKING:
-    from intarsia.stateful.state_pairs import State
+    from intarsia.model.signature import NodeArg
     from intarsia.stateful.stateful_session import StatefulSession
 
 _OLDEST = 9  # version of ai.onnx whose Scan has no batch axis of its own
@@ -44,6 +47,8 @@ class Blocks:
 
 def run_blocks(stream: StatefulSession, feed: Mapping[str, Any], output_names: Sequence[str] | None) -> list[np.ndarray]:
     """As `StatefulSession.run_many`."""
+    if stream.session.closed:
+        raise Fail("run_many: the session is closed")
     blocks = _divided(stream, feed)
     names = list(output_names) if output_names else [a.name for a in stream._outputs]
     stream._check_names(names)
@@ -51,13 +56,24 @@ def run_blocks(stream: StatefulSession, feed: Mapping[str, Any], output_names: S
         before = stream._values or stream._first(blocks.feed(0))
         loop = _loop_of(stream, blocks, before, names)
         if loop is None:
-            made = [stream.run(names, blocks.feed(run)) for run in range(blocks.count)]
-            return [_stacked(name, [row[i] for row in made]) for i, name in enumerate(names)]
+            return _run_by_run(stream, blocks, names)
         feeds = {_all(n): v for n, v in blocks.scanned.items()} | {_first(n): v for n, v in before.items()}
         feeds |= {name: value for name, value in blocks.fixed.items() if name in loop.fixed}
         results = dict(zip(loop.outputs, loop.session.run(None, feeds), strict=True))
         stream._advance(before, {s.output: results[_last(s.output)] for s in stream.states}, blocks.count)
     return [results[_all(name)] for name in names]
+
+
+def _run_by_run(stream: StatefulSession, blocks: Blocks, names: Sequence[str]) -> list[np.ndarray]:
+    """The same without a loop. After an error the states are as before."""
+    before = {name: getattr(stream, name) for name in ("_values", "runs", "_windowed")}
+    history = stream._history.copy()
+    try:
+        made = [stream.run(names, blocks.feed(run)) for run in range(blocks.count)]
+        return [_stacked(name, [row[i] for row in made]) for i, name in enumerate(names)]
+    except BaseException:
+        stream.__dict__.update(before, _history=history)
+        raise
 
 
 @dataclass(frozen=True)
@@ -75,7 +91,7 @@ def _divided(stream: StatefulSession, feed: Mapping[str, Any]) -> Blocks:
     for given in stream._inputs:
         if given.name not in feed:
             raise InvalidArgument(f"run_many: the input {given.name!r} is missing")
-        array = np.asarray(feed[given.name])
+        array = _array(given, feed[given.name])
         more = array.ndim - len(given.shape)
         if more not in (0, 1):
             raise InvalidArgument(
@@ -95,6 +111,18 @@ def _divided(stream: StatefulSession, feed: Mapping[str, Any]) -> Blocks:
     if not count:
         raise InvalidArgument(f"run_many: there are no blocks in {list(scanned)}")
     return Blocks(count, scanned, fixed)
+
+
+def _array(given: NodeArg, value: Any) -> np.ndarray:
+    """An input's blocks. Lists are converted, as in `run`."""
+    dtype = element_dtype(State(given.name, "", given.type, (), None, None, ""))
+    try:
+        array = np.asarray(value, dtype) if isinstance(value, (list, tuple, int, float)) else np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise InvalidArgument(f"run_many: the input {given.name!r} is no array of {dtype}: {error}") from error
+    if array.dtype != dtype:
+        raise InvalidArgument(f"run_many: the input {given.name!r} is {array.dtype}; expected {dtype}")
+    return array
 
 
 def _loop_of(stream: StatefulSession, blocks: Blocks, before: Mapping[str, np.ndarray], names: Sequence[str]) -> Loop | None:
@@ -126,7 +154,9 @@ def _made_loop(
     from intarsia.graph.save import to_model_bytes
 
     try:
-        loop = type(session)(to_model_bytes(made), session._sess_options, *session._arguments[:2], **session._arguments[2])
+        options = copy.deepcopy(session._sess_options)
+        options.optimized_model_filepath = ""
+        loop = type(session)(to_model_bytes(made), options, *session._arguments[:2], **session._arguments[2])
     except IntarsiaError as error:
         logger.info("run_many goes run by run, as no loop could be made of the model: %s", error)
         return None

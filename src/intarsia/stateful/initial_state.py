@@ -64,7 +64,8 @@ def element_dtype(state: State) -> np.dtype:
 
 def zeros(state: State, shape: Sequence[int]) -> np.ndarray:
     """A state of nothing that was seen."""
-    return np.zeros(tuple(shape), element_dtype(state))
+    dtype = element_dtype(state)
+    return np.full(tuple(shape), "", dtype) if dtype.hasobject else np.zeros(tuple(shape), dtype)
 
 
 def _rows(inputs: Sequence[NodeArg], feed: Mapping[str, Any]) -> int:

@@ -24,6 +24,9 @@ _HEAD, _FORMAT = "intarsia_states", 1
 
 def save_states(path: str | os.PathLike[str], states: Sequence[State], values: Mapping[str, np.ndarray], runs: int) -> None:
     """Write values of states by input, and how many runs made them. The file is replaced once all is written."""
+    for state in states:
+        if values[state.input].dtype == object:
+            raise InvalidArgument(f"save: the state {state.input!r} holds texts, which such files do not")
     head = {"format": _FORMAT, "runs": runs, "states": [[s.input, s.type, list(values[s.input].shape)] for s in states]}
     arrays: dict[str, Any] = {_HEAD: np.frombuffer(json.dumps(head).encode(), np.uint8)}
     for i, state in enumerate(states):
@@ -40,6 +43,8 @@ def load_states(path: str | os.PathLike[str], states: Sequence[State]) -> tuple[
             head = json.loads(bytes(file[_HEAD]))
             found = {name: (kind, tuple(shape), file[f"state{i}"]) for i, (name, kind, shape) in enumerate(head["states"])}
             runs, version = int(head["runs"]), head["format"]
+            if runs < 0 or not all(isinstance(d, int) and 0 <= d < 1 << 48 for _, shape, _ in found.values() for d in shape):
+                raise ValueError("a number of runs or a size that cannot be")
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, OSError) as error:
         raise InvalidArgument(f"{path}: expected a file that StatefulSession.save wrote: {error}") from error
     if version != _FORMAT:

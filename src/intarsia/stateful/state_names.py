@@ -9,8 +9,9 @@ from functools import cache, cached_property
 from intarsia.lazy_dataclass import dataclass
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_CERTAIN = frozenset("past prev previous old present new next updated upd".split())
-_POSSIBLE = frozenset("in input i init initial out output o n final".split())
+_CERTAIN = frozenset("past prev previous present".split())
+_POSSIBLE = frozenset("old new next updated upd in input i init initial out output o n final".split())
+_LETTERS = frozenset("io")
 _STATES = frozenset("state hidden cell cache h c hx cx kv ssm mem mems memory rnn gru lstm".split())
 _SPELLINGS = {
     "hn": ("h", "n"), "cn": ("c", "n"), "h0": ("h", "0"), "c0": ("c", "0"), "pkv": ("past",), "keys": ("key",),
@@ -23,9 +24,9 @@ class Likeness(IntEnum):
     """How sure names make that an output is the next value of an input."""
 
     NONE = 0
-    POSSIBLE = 1  # "x_in" and "x_out", which images are called too
+    POSSIBLE = 1  # "r1i" and "r1o", which may be anything
     LIKELY = 2  # a word that states are called, and a sign of before and after: "state" and "stateN"
-    CERTAIN = 3  # a word for before or after in time: "past", "next"
+    CERTAIN = 3  # a word that nothing but a state has: "past", "present"
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,15 @@ class Stem:
 
     Attributes:
         words: what is left, in lower case and singular: one word or number each.
-        certain: a word such as "past" or "next" was left out, which nothing but a state is called.
+        certain: a word such as "past" was left out, which nothing but a state is called.
         marked: any such word was left out, "in" and "out" among them.
+        lettered: all that was left out is a letter, "i" or "o".
     """
 
     words: tuple[str, ...]
     certain: bool
     marked: bool
+    lettered: bool = False
 
     @cached_property
     def key(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -74,7 +77,10 @@ def stem_of(name: str) -> Stem:
     certain = any(w in _CERTAIN for w in words)
     if certain and left[:2] == ["key", "value"]:  # past_key_values.0.key is present.0.key
         left = left[2:]
-    return Stem(tuple(left), certain, len(left) < len(words))
+    out = [w for w in words if w in _CERTAIN or w in _POSSIBLE]
+    if left in (["y", "h"], ["y", "c"]):  # as ONNX calls an LSTM's last states
+        return Stem(tuple(left[1:]), certain, True)
+    return Stem(tuple(left), certain, bool(out), bool(out) and _LETTERS.issuperset(out))
 
 
 def likeness(output: str, given: str) -> Likeness:
@@ -86,4 +92,4 @@ def likeness(output: str, given: str) -> Likeness:
         return Likeness.CERTAIN
     if after.names_state:
         return Likeness.LIKELY
-    return Likeness.POSSIBLE if after.marked and before.marked else Likeness.NONE
+    return Likeness.POSSIBLE if after.lettered and before.lettered else Likeness.NONE

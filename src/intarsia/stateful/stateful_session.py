@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from intarsia.errors import Fail, InvalidArgument, nearest
+from intarsia.errors import Fail, InvalidArgument, WrongType, nearest
 from intarsia.graph.size_expressions import evaluate
 from intarsia.stateful.initial_state import element_dtype, first_shape, known_sizes, zeros
 from intarsia.stateful.state_pairs import State, find_states
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import os
 
     from intarsia.model.signature import NodeArg
+
+
+_OF_AN_ENCODER = ("encoder", "cross")
 
 
 class StatefulSession:
@@ -49,6 +52,11 @@ class StatefulSession:
         self, session: Any, states: Mapping[str, str] | None = None, *, initial: Mapping[str, Any] | None = None,
         sizes: Mapping[str, int] | None = None, max_length: int | None = None, history: int = 0,
     ) -> None:  # fmt: skip
+        if session.closed:
+            raise Fail("stateful: the session is closed")
+        for name, value in (("states", states), ("initial", initial), ("sizes", sizes)):
+            if value is not None and not isinstance(value, Mapping):
+                raise WrongType(f"{name}: expected a dict, got {type(value).__name__}")
         inputs, outputs = session.get_inputs(), session.get_outputs()
         self.states = find_states(inputs, outputs, session._engine.graph, states)
         if not self.states:
@@ -62,18 +70,20 @@ class StatefulSession:
         fed_back = {s.output for s in self.states}
         self._inputs = [a for a in inputs if a.name not in self._by_input]
         self._outputs = [a for a in outputs if a.name not in fed_back]
-        self._sizes = dict(sizes or {})
+        self._sizes = self._checked_sizes(sizes or {})
         self._initial = {name: self._given(name, value) for name, value in (initial or {}).items()}
-        if max_length is not None and max_length < 1:
-            raise InvalidArgument(f"max_length: expected at least 1, got {max_length}")
-        if history < 0:
-            raise InvalidArgument(f"history: expected at least 0, got {history}")
+        if max_length is not None:
+            check_whole("max_length", max_length, 1)
+        check_whole("history", history, 0)
         self.max_length = max_length
         self._declared = {a.name: a.shape for a in outputs}
         self._fetched = [*(a.name for a in self._outputs), *(s.output for s in self.states)]
         self._growing = next((s for s in self.states if s.grows is not None), None)
         self._fixed = tuple(s for s in self.states if s.grows is None)
+        if max_length is not None and self._growing is None:
+            raise InvalidArgument(f"max_length: no state of the model grows, so it bounds nothing: {list(self._by_input)}")
         self._history: deque[tuple[int, dict[str, np.ndarray]]] = deque(maxlen=history)
+        self._windowed = ""  # a growing state that a run has made no longer, so that its earlier places are gone
         self._values: dict[str, np.ndarray] = {}
         self._loops: dict[Any, Any] = {}  # of `run_many`, shared by all forks
         self.runs = 0
@@ -96,11 +106,14 @@ class StatefulSession:
 
     @state.setter
     def state(self, values: Mapping[str, Any]) -> None:
+        if not isinstance(values, Mapping):
+            raise WrongType(f"state: expected a dict by input, got {type(values).__name__}")
         missing = [s.input for s in self.states if s.input not in values]
         if missing:
             raise InvalidArgument(f"state: expected a value for each of {list(self._by_input)}, got none for {missing}")
         with self._lock:
             self._values = {name: self._given(name, value) for name, value in values.items()}
+            self._windowed = ""
             self._history.clear()
 
     @property
@@ -135,6 +148,7 @@ class StatefulSession:
                 before, as after every error.
         """
         feed = self._named(input_feed)
+        self._check_names(output_names or ())
         with self._lock:
             before = self._values or self._first(feed)
             self._check_length(before, feed)
@@ -145,11 +159,12 @@ class StatefulSession:
                     strict=True,
                 )
             )
-            self._advance(before, results)
+            self._check_made(results)
+            self._advance({**before, **{n: np.asarray(feed[n]) for n in self._by_input if n in feed}}, results)
         if not output_names:
             return [results[a.name] for a in self._outputs]
-        self._check_names(output_names)
-        return [results[name] for name in output_names]
+        states = {s.output for s in self.states}  # what is given belongs to the caller
+        return [np.array(results[name]) if name in states else results[name] for name in output_names]
 
     def __call__(self, **inputs: Any) -> Any:
         """`run` with inputs as keywords. One output is given alone, several as a list."""
@@ -182,7 +197,7 @@ class StatefulSession:
         """Begin anew: all states, or those of some rows of the batch, which get their first values."""
         with self._lock:
             if rows is None:
-                self._values, self.runs = {}, 0
+                self._values, self.runs, self._windowed = {}, 0, ""
                 self._history.clear()
                 return
             chosen = list(rows)
@@ -229,21 +244,28 @@ class StatefulSession:
             InvalidArgument: there are not that many, or, with states that do not grow, `history` does not reach so far or
                 no run ended there.
         """
+        check_whole("rewind", count, 0)
         with self._lock:
-            length = self.length
-            if not 0 <= count <= length:
+            values = self._values
+            grown = (values[s.input].shape[s.grows] for s in self.states if s.grows is not None and s.input in values)
+            length = min([self.length, *grown])
+            if count > length:
                 raise InvalidArgument(f"rewind: expected 0 to {length}, got {count}")
+            if count and self._windowed:
+                raise InvalidArgument(
+                    f"rewind: the model cuts the state {self._windowed!r} to its last places, so that earlier ones are gone"
+                )
             if count == 0:
                 return
-            fixed = self._fixed_at(length - count) if self._fixed else {}
-            values = {}
+            fixed = self._fixed_at(self.length - count) if self._fixed else {}
+            shorter = {}
             for s in self.states:
                 if s.grows is None:
                     continue
                 keep = [slice(None)] * len(s.shape)
                 keep[s.grows] = slice(0, self._values[s.input].shape[s.grows] - count)
-                values[s.input] = np.ascontiguousarray(self._values[s.input][tuple(keep)])
-            self._values = {**values, **fixed}
+                shorter[s.input] = np.ascontiguousarray(self._values[s.input][tuple(keep)])
+            self._values = {**shorter, **fixed}
             if self._growing is None:
                 self.runs -= count
 
@@ -317,7 +339,10 @@ class StatefulSession:
         place[state.batch] = rows
         if any(not 0 <= row < value.shape[state.batch] for row in rows):
             raise InvalidArgument(f"reset: expected rows 0 to {value.shape[state.batch] - 1}, got {rows}")
-        value[tuple(place)] = 0 if first is None else first[tuple(place)]
+        if first is None:
+            value[tuple(place)] = zeros(state, ()).item()
+        else:
+            value[tuple(place)] = first if first.shape[state.batch] == 1 else first[tuple(place)]
         return value
 
     def _check_length(self, before: Mapping[str, np.ndarray], feed: Mapping[str, Any]) -> None:
@@ -332,8 +357,17 @@ class StatefulSession:
         name = state.shape[state.grows]
         known = known_sizes(self._inputs, feed, {**self._sizes, **({name: length} if isinstance(name, str) else {})})
         after = evaluate(dim, known) if isinstance(dim, str) else None
-        if after is None:
-            after = length + max((int(np.shape(v)[1]) for v in feed.values() if len(np.shape(v)) > 1), default=1)
+        if after is not None:
+            self._refuse_length(after, length)
+
+    def _check_made(self, results: Mapping[str, Any]) -> None:
+        """`_check_length` where only the run has shown how long a state becomes."""
+        state = self._growing
+        if self.max_length is not None and state is not None and state.grows is not None:
+            self._refuse_length(np.asarray(results[state.output]).shape[state.grows], self.length)
+
+    def _refuse_length(self, after: int, length: int) -> None:
+        assert self.max_length is not None
         if after > self.max_length:
             raise InvalidArgument(
                 f"max_length: the states would be {after} long after this run, at most {self.max_length} is allowed "
@@ -343,7 +377,11 @@ class StatefulSession:
     def _advance(self, before: Mapping[str, np.ndarray], results: Mapping[str, Any], runs: int = 1) -> None:
         """Keep what `runs` runs gave."""
         length = self.length
-        values = {s.input: _next(before.get(s.input), results[s.output]) for s in self.states}
+        values = {s.input: _next(s, before.get(s.input), results[s.output]) for s in self.states}
+        for s in self.states:
+            old = before.get(s.input)
+            if s.grows is not None and old is not None and old.size and values[s.input].shape[s.grows] <= old.shape[s.grows]:
+                self._windowed = s.input
         if self._fixed and self._history.maxlen:
             self._history.append((length, {s.input: before[s.input] for s in self._fixed if s.input in before}))
         self._values = values
@@ -357,12 +395,22 @@ class StatefulSession:
             raise InvalidArgument(
                 f"rewind: the states {names} do not grow, and what they were {self.length - length} "
                 f"{'runs' if self._growing is None else 'places'} ago is not kept "
-                f"(kept: {sorted({self.length - at for at, _ in self._history}) or 'nothing'}): make the session by "
-                "stateful(history=runs)"
+                f"(kept: {sorted({self.length - at for at, _ in self._history}) or 'nothing'}; history={self._history.maxlen}; "
+                "run_many, load, select_rows and setting the state forget it): make the session by stateful(history=runs)"
             )
         while self._history and self._history[-1][0] >= length:
             self._history.pop()
         return found
+
+    def _checked_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        known = [d for s in self.states for d in s.shape if isinstance(d, str)]
+        known += [d for a in self._inputs for d in a.shape if isinstance(d, str)]
+        for name, size in sizes.items():
+            if name not in known:
+                found = nearest(str(name), sorted(set(known)))
+                raise InvalidArgument(f"sizes: {name!r} is no dimension of a state or an input; {found}")
+            check_whole(f"sizes[{name!r}]", size, 0)
+        return dict(sizes)
 
     def _check_names(self, names: Sequence[str]) -> None:
         for name in names:
@@ -370,10 +418,19 @@ class StatefulSession:
                 raise InvalidArgument(f"{name!r} is no output of the model; {nearest(name, self._fetched)}")
 
 
-def _next(before: np.ndarray | None, after: Any) -> np.ndarray:
-    """The state after a run. A merged decoder gives nothing for what does not change: its empty output keeps the state."""
+def _next(state: State, before: np.ndarray | None, after: Any) -> np.ndarray:
+    """The state after a run. A merged decoder gives nothing for the caches of its encoder, which then stay as they are."""
     value: np.ndarray = np.asarray(after)
-    return before if before is not None and before.size and not value.size else value
+    stays = before is not None and before.size and not value.size and any(w in state.input.lower() for w in _OF_AN_ENCODER)
+    return before if stays and before is not None else value
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Raises WrongType for what is no whole number, InvalidArgument for one that is too small."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise WrongType(f"{name}: expected a whole number, got {value!r}")
+    if value < least:
+        raise InvalidArgument(f"{name}: expected at least {least}, got {value}")
 
 
 def run_together(
@@ -395,4 +452,7 @@ def run_together(
     """
     from intarsia.stateful.joined_streams import joined_run
 
+    lists = isinstance(streams, Sequence) and isinstance(feeds, Sequence)
+    if not lists or not streams or not all(isinstance(s, StatefulSession) for s in streams):
+        raise WrongType("run_together: expected a list of stateful sessions and a list of feeds")
     return joined_run(streams, feeds, output_names)

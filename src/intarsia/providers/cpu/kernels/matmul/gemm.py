@@ -15,7 +15,7 @@ from intarsia.providers.cpu.kernels.common.tiles import product_tile, tile_of
 from intarsia.providers.cpu.kernels.matmul import gemm_arguments, gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import zero_tap
 from intarsia.providers.cpu.kernels.matmul.matmul_arguments import GemmCall
-from intarsia.providers.cpu.kernels.matmul.matmul_schedule import MatMulSchedule, estimated
+from intarsia.providers.cpu.kernels.matmul.matmul_schedule_base import MatMulSchedule, estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, shares
 from intarsia.providers.cpu.kernels.matmul.packed_a import packing_pays
 from intarsia.providers.cpu.kernels.matmul.strassen import (

@@ -16,7 +16,7 @@ from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, Loweri
 from intarsia.providers.cpu.kernels.common.units import TILE_UNITS, VECTORS
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import PAIRED, pays_in_rows, reads_rows, row_steps
 from intarsia.providers.cpu.kernels.matmul.float16 import half_steps, halves_pay
-from intarsia.providers.cpu.kernels.matmul.matmul_schedule import MatMulSchedule, estimated
+from intarsia.providers.cpu.kernels.matmul.matmul_schedule_base import MatMulSchedule, estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import ConstantFactor
 from intarsia.providers.cpu.kernels.matmul.vnni import pair_steps
 from intarsia.providers.cpu.kernels.matmul.vnni import pays as packing_pays

@@ -16,7 +16,7 @@ from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import zero_tap
 from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.matmul_arguments import PackCall, PackedAProduct, PartCall
-from intarsia.providers.cpu.kernels.matmul.matmul_schedule import MatMulSchedule, estimated
+from intarsia.providers.cpu.kernels.matmul.matmul_schedule_base import MatMulSchedule, estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, shares
 from intarsia.providers.cpu.kernels.matmul.pack_a import pack_tiles_text
 

@@ -15,7 +15,7 @@ from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.precision import byte_unit
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.common.units import WORDS_IN_TIME
-from intarsia.providers.cpu.kernels.matmul.matmul_schedule import estimated
+from intarsia.providers.cpu.kernels.matmul.matmul_schedule_base import estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import ConstantFactor
 from intarsia.providers.cpu.kernels.matmul.vnni import Left, pays, word_steps
 from intarsia.providers.cpu.kernels.matmul_int8 import saturation_free_order, widened_int16

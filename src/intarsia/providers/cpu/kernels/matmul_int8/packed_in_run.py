@@ -10,7 +10,7 @@ from intarsia.graph.dtypes import DType
 from intarsia.lazy_dataclass import dataclass
 from intarsia.plan.step import Below, Step
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
-from intarsia.providers.cpu.kernels.matmul.matmul_schedule import estimated
+from intarsia.providers.cpu.kernels.matmul.matmul_schedule_base import estimated
 from intarsia.providers.cpu.kernels.matmul_int8.byte_groups import SUMS
 from intarsia.providers.cpu.kernels.matmul_int8.byte_product_arguments import PackBytesCall
 from intarsia.providers.cpu.kernels.matmul_int8.byte_product_steps import (

@@ -18,7 +18,7 @@ from intarsia.providers.cpu.kernels.common.tiles import product_tile
 from intarsia.providers.cpu.kernels.common.units import VECTORS
 from intarsia.providers.cpu.kernels.matmul import gemm_arguments, gemm_kernel
 from intarsia.providers.cpu.kernels.matmul.bfloat16_rows import SAID, PairProduct, reads_rows, rounded, zero_tap
-from intarsia.providers.cpu.kernels.matmul.matmul_schedule import estimated
+from intarsia.providers.cpu.kernels.matmul.matmul_schedule_base import estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, shares
 from intarsia.providers.cpu.kernels.matmul.vnni import pays
 from intarsia.providers.cpu.kernels.matmul.vnni_kernel import pair_rows_text

@@ -18,7 +18,7 @@ from intarsia.providers.cpu.kernels.common.tiles import Tile, product_tile, tile
 from intarsia.providers.cpu.kernels.matmul import packed_a_kernel as tiled
 from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
 from intarsia.providers.cpu.kernels.matmul.matmul_arguments import PackCall, PartCall
-from intarsia.providers.cpu.kernels.matmul.matmul_schedule import estimated
+from intarsia.providers.cpu.kernels.matmul.matmul_schedule_base import estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS, shares
 from intarsia.providers.cpu.kernels.matmul.pack_a import pack_tiles_text
 from intarsia.providers.cpu.kernels.matmul_nbits import block_quant_packed_a

@@ -11,7 +11,7 @@ from intarsia.plan.step import Below, Step
 from intarsia.providers.cpu.kernels.common.packing import Layout, Packing
 from intarsia.providers.cpu.kernels.common.schedule import KernelRequest, LoweringEnv
 from intarsia.providers.cpu.kernels.matmul.gemm_arguments import GemmSpec
-from intarsia.providers.cpu.kernels.matmul.matmul_schedule import estimated
+from intarsia.providers.cpu.kernels.matmul.matmul_schedule_base import estimated
 from intarsia.providers.cpu.kernels.matmul.matmul_steps import SERIAL_PRODUCTS
 from intarsia.providers.cpu.kernels.matmul_nbits import block_quant_int8
 from intarsia.providers.cpu.kernels.matmul_nbits.block_schedule import BlockSchedule
