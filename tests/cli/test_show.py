@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,11 @@ from rich.console import Console
 
 from intarsia import SessionOptions
 from intarsia.cli import show
+from intarsia.cli.app import run_command
 from intarsia.cli.show import describe_value, format_value, top_scores
 from intarsia.progress import LoadProgress
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
 
 def test_kinds() -> None:
@@ -54,3 +58,8 @@ def test_a_bar_shows_how_far_a_session_is(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(show, "errors", Console(file=io.StringIO()))
     with show.compiling(options, "to a file"):
         assert options.progress_callback is None
+
+
+def test_sizes_that_no_memory_has_are_one_message(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["bench", str(DIGITS), "-d", "batch=1000000000000"]) == 1
+    assert "not enough memory" in capsys.readouterr().err

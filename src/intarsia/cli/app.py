@@ -607,6 +607,8 @@ def run_command(arguments: Sequence[str] | None) -> int:
         if error.filename is None:
             raise
         return _fail(error, f"cannot open {str(error.filename)!r}: {error.strerror}", FAILED, as_json)
+    except MemoryError as error:  # of NumPy, for sizes that were given
+        return _fail(error, f"not enough memory: {error or 'give smaller sizes'}", FAILED, as_json)
     except Exception as error:
         if not _is_usage_error(error):
             raise
