@@ -202,7 +202,7 @@ def launch_table(device: StreamDevice) -> None:
     bench = Bench(device, 1)
     launches, _ = bench.bound(k.input("x", F, (64, 64)) + 1.0, device.dialect)
     many = launches * 200
-    graphs, stretches = Graphs(device, asked=True), Stretches()
+    graphs, stretches = Graphs(device, requested=True), Stretches()
     ways: tuple[tuple[str, Callable[[], None]], ...] = (
         ("one by one", lambda: device.run(many)), ("a graph", lambda: graphs.run(stretches, 0, many, lambda: ())),
     )  # fmt: skip

@@ -99,7 +99,8 @@ def test_unknown_peers_are_named(tmp_path: Path) -> None:
     call = [sys.executable, str(ROOT / "benchmarks" / "models.py"), str(tmp_path), "--compare", "onyx"]
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "--compare: unknown onyx; there are onnxruntime, openvino, torch, torch.compile" in done.stderr
+    peers = "onnxruntime, openvino, opencv, emx-onnx-cgen, torch, torch.compile"
+    assert f"--compare: unknown onyx; there are {peers}" in done.stderr
 
 
 def test_errors_against_float64(tmp_path: Path) -> None:

@@ -371,7 +371,7 @@ def test_what_a_branch_asks_counts_where_it_is_taken(text: str) -> None:
         "pads": np.array([0, 0, 2, 0, 0, 2]),
     }  # fmt: skip
     compiled, reference = (session_of(text, provider, **constants) for provider in PROVIDERS)
-    assert [node.kind for node in compiled.explain().nodes] == ["compiled"] * 3
+    assert [node.kind for node in compiled.explain().nodes if not node.body] == ["compiled"] * 3
     for length in (16, 9, 4, 1, 16, 3, 5):
         x = np.random.default_rng(length).standard_normal((2, 8, length), dtype=np.float32)
         for near in (True, False):

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from offline_kernels import compile_all, skip_where_missing
 
-from intarsia.codegen.clike import Cuda, Cut, tensor_cores
+from intarsia.codegen.clike import Cuda, Cut
+from intarsia.codegen.clike.products import tensor_cores
 from intarsia.graph.dtypes import DType
 from intarsia.primitives import lang as k
 from intarsia.primitives.interpreter import interpret

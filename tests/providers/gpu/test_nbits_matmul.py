@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from device_graphs import DEVICES, opened, planned, values_of, why_not
 
-from intarsia.codegen.clike import GPU, PROCESSOR, Cuda, Cut, Tuning, Wgsl, nbits_matmul
+from intarsia.codegen.clike import GPU, PROCESSOR, Cuda, Cut, Tuning, Wgsl
+from intarsia.codegen.clike.products import nbits_matmul
 from intarsia.device.gpu import Gpu
 from intarsia.graph.dtypes import DType
 from intarsia.ops.contrib.embedding_and_blocks import gather_block_quantized, matmul_n_bits

@@ -14,8 +14,9 @@ import pytest
 from device_graphs import DEVICES, opened, planned, values_of, why_not
 
 import intarsia
-from intarsia.codegen.clike import GPU, PROCESSOR, Cut, Dialect, OpenCl, Tuning, winograd
+from intarsia.codegen.clike import GPU, PROCESSOR, Cut, Dialect, OpenCl, Tuning
 from intarsia.codegen.clike.dialects.dialect import Rates
+from intarsia.codegen.clike.products import winograd
 from intarsia.codegen.clike.vendor_libraries.select_calls import window_of
 from intarsia.device.gpu import Gpu
 from intarsia.graph.dtypes import DType

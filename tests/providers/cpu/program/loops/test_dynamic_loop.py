@@ -73,7 +73,7 @@ def check_attending(made: ort.InferenceSession, feed: dict[str, np.ndarray]) -> 
 
 def test_a_cache_that_is_read() -> None:
     made = session(ATTENDING)
-    (node,) = made.explain().nodes
+    (node,) = (n for n in made.explain().nodes if not n.body)
     assert (node.op, node.kind) == ("Loop", "compiled")
     for length, trips in [(3, 40), (3, 40), (0, 5), (7, 1), (3, 0), (3, -2), (3, 200), (2, 3)]:
         check_attending(made, attending_feed(length, trips))
@@ -102,7 +102,7 @@ NESTED = f"""g (float[1, D] q, float[L, D] k0, int64 n) => (float[M, D] k, float
 
 def test_a_growing_loop_inside_one() -> None:
     made = session(NESTED)
-    (node,) = made.explain().nodes
+    (node,) = (n for n in made.explain().nodes if not n.body)
     assert (node.op, node.kind) == ("Loop", "compiled")
     assert isinstance(made._model.programs[0].executable.units[0], LoopStep)
     for length, trips in [(3, 10), (3, 10), (0, 2), (7, 0), (2, 40)]:
@@ -230,7 +230,7 @@ def test_a_scan_that_grows() -> None:
             body = b (float[K] a, float[2] r) => (float[L] a2, float o)
         { a2 = Concat<axis = 0>(a, r)  o = ReduceSum<keepdims = 0>(a2) }>(s, x) }"""
     made = session(text)
-    assert [n.kind for n in made.explain().nodes] == ["compiled"]
+    assert [n.kind for n in made.explain().nodes if not n.body] == ["compiled"]
     for length in (5, 1, 0, 33):
         x = np.arange(2 * length, dtype=np.float32).reshape(length, 2)
         s2, y = made.run(None, {"s": np.float32([1, 2]), "x": x})
