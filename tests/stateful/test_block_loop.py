@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from state_models import RNG, growing, growing_in_numpy, parsed, recurrent, recurrent_in_numpy
 
@@ -143,3 +144,18 @@ def test_the_optimised_model_of_the_session_stays(tmp_path: Path) -> None:
     stream.run_many({"x": np.ones((2, 1, 3), np.float32), "scale": SCALE})
     assert has_loop(stream)
     assert (tmp_path / "optimised.onnx").read_bytes() == before
+
+
+def test_inputs_with_a_default() -> None:
+    model = recurrent()
+    model.graph.input.append(onnx.helper.make_tensor_value_info("wy", onnx.TensorProto.FLOAT, [4, 2]))
+    stream = stream_of(model)
+    xs, wy = RNG.standard_normal((3, 1, 3)).astype(np.float32), np.ones((4, 2), np.float32)
+    (usual,) = stream.run_many({"x": xs, "scale": SCALE})
+    np.testing.assert_allclose(usual, recurrent_in_numpy(xs, 2.0)[0], rtol=1e-5, atol=1e-6)
+    other = stream_of(model)
+    (found,) = other.run_many({"x": xs, "scale": SCALE, "wy": wy})
+    other.reset()
+    expected = [other.run(None, {"x": x, "scale": SCALE, "wy": wy})[0] for x in xs]
+    np.testing.assert_array_equal(found, np.stack(expected))
+    assert not np.allclose(found, usual)

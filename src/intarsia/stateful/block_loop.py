@@ -34,11 +34,13 @@ class Blocks:
         count: how many runs.
         scanned: inputs with a block for each run.
         fixed: inputs that are the same in every run.
+        replaces: whether initializers are among them, which a loop has as constants.
     """
 
     count: int
     scanned: dict[str, np.ndarray]
     fixed: dict[str, np.ndarray]
+    replaces: bool = False
 
     def feed(self, run: int) -> dict[str, np.ndarray]:
         """That of one run."""
@@ -54,7 +56,7 @@ def run_blocks(stream: StatefulSession, feed: Mapping[str, Any], output_names: S
     stream._check_names(names)
     with stream._lock:
         before = stream._values or stream._first(blocks.feed(0))
-        loop = _loop_of(stream, blocks, before, names)
+        loop = _loop_of(stream, blocks, before, names) if not blocks.replaces else None
         if loop is None:
             return _run_by_run(stream, blocks, names)
         feeds = {_all(n): v for n, v in blocks.scanned.items()} | {_first(n): v for n, v in before.items()}
@@ -99,6 +101,8 @@ def _divided(stream: StatefulSession, feed: Mapping[str, Any]) -> Blocks:
                 f"{given.shape}, or one axis more, of runs"
             )
         (scanned if more else fixed)[given.name] = array
+    replaced = {a.name for a in stream.session.get_overridable_initializers()} & feed.keys()
+    fixed |= {name: np.asarray(feed[name]) for name in replaced}
     unknown = [name for name in feed if name not in scanned and name not in fixed]
     if unknown:
         raise InvalidArgument(f"run_many: {unknown} are no inputs; expected {[a.name for a in stream._inputs]}")
@@ -110,7 +114,7 @@ def _divided(stream: StatefulSession, feed: Mapping[str, Any]) -> Blocks:
     count = next(iter(counts.values()))
     if not count:
         raise InvalidArgument(f"run_many: there are no blocks in {list(scanned)}")
-    return Blocks(count, scanned, fixed)
+    return Blocks(count, scanned, fixed, bool(replaced))
 
 
 def _array(given: NodeArg, value: Any) -> np.ndarray:
@@ -191,7 +195,7 @@ def scan_graph(
     scanned, names = over
     taken, given = ({v.name: v.type for v in values} for values in (graph.inputs, graph.outputs))
     body = graph.clone()
-    body.constants, body.functions, body.metadata = {}, {}, Metadata()
+    body.constants, body.functions, body.overridable, body.metadata = {}, {}, [], Metadata()
     body.inputs = [Value(n, taken[n]) for n in (*(s.input for s in states), *scanned)]
     body.outputs = [Value(n, given[n]) for n in (*(s.output for s in states), *names)]
     _name_outputs_once(body)
