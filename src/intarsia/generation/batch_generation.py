@@ -31,9 +31,7 @@ class Row:
         """The row's next token."""
         made = self.generation
         token = self.sampler.next_token(scores, self.constraint.allowed(scores.size) if self.constraint is not None else None)
-        self.model._take(token, self.text, made, self.room)
-        made.seconds = time.perf_counter() - start
-        made.first_token_s = made.first_token_s or made.seconds
+        self.model._take(token, self.text, made, self.room, start)
         if self.constraint is not None and not made.finish_reason:
             self.constraint.took(token)
         return token

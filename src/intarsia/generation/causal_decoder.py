@@ -9,7 +9,6 @@ import numpy as np
 
 from intarsia.errors import InvalidArgument
 from intarsia.stateful.initial_state import element_dtype
-from intarsia.stateful.state_pairs import State
 
 if TYPE_CHECKING:
     from intarsia.model.signature import NodeArg
@@ -84,7 +83,7 @@ class CausalDecoder:
             return rows[-1] if last else np.stack(rows, 1)
         step = Step(tokens.shape[0], tokens.shape[1], self.length, self.padding, last)
         feed = {a.name: make(step, a) for a, make in self._makers}
-        feed[self._tokens.name] = tokens.astype(_dtype(self._tokens), copy=False)
+        feed[self._tokens.name] = tokens.astype(element_dtype(self._tokens), copy=False)
         scores: np.ndarray
         (scores,) = self.stream.run([self._scores], {**feed, **self.fixed})
         if scores.ndim == 2:
@@ -164,43 +163,39 @@ class Step:
         return np.zeros((self.batch, 1), np.int64) if self.padding is None else self.padding[:, None]
 
 
-def _dtype(given: NodeArg) -> np.dtype:
-    return element_dtype(State(given.name, "", given.type, (), None, None, ""))
-
-
 def _mask(step: Step, given: NodeArg) -> np.ndarray:
     mask = step.mask()
     if len(given.shape) == 2:
-        return mask.astype(_dtype(given))
+        return mask.astype(element_dtype(given))
     causal = np.arange(step.past, step.total)[:, None] >= np.arange(step.total)
     seen = causal[None, None] & mask[:, None, None]
-    dtype = _dtype(given)
+    dtype = element_dtype(given)
     found: np.ndarray = seen if dtype == np.bool_ else np.where(seen, dtype.type(0), np.finfo(dtype).min.astype(dtype))
     return found
 
 
 def _positions(step: Step, given: NodeArg) -> np.ndarray:
-    found = step.positions().astype(_dtype(given))
+    found = step.positions().astype(element_dtype(given))
     return np.repeat(found[None], 3, 0) if len(given.shape) == 3 else found
 
 
 def _lengths(step: Step, given: NodeArg) -> np.ndarray:
     found: np.ndarray = step.mask().sum(1) - 1
-    return found.astype(_dtype(given)).reshape((step.batch, 1) if len(given.shape) == 2 else (step.batch,))
+    return found.astype(element_dtype(given)).reshape((step.batch, 1) if len(given.shape) == 2 else (step.batch,))
 
 
 def _number(given: NodeArg, value: int | bool) -> np.ndarray:
-    return np.array(value, _dtype(given)).reshape((1,) * len(given.shape))
+    return np.array(value, element_dtype(given)).reshape((1,) * len(given.shape))
 
 
 _MAKERS: dict[str, Callable[[Step, NodeArg], np.ndarray]] = {
     "attention_mask": _mask,
     "position_ids": _positions,
-    "cache_position": lambda step, given: np.arange(step.past, step.total, dtype=_dtype(given)),
+    "cache_position": lambda step, given: np.arange(step.past, step.total, dtype=element_dtype(given)),
     "use_cache_branch": lambda step, given: _number(given, step.past > 0),
     "num_logits_to_keep": lambda step, given: _number(given, 1 if step.last else step.count),
     "logits_to_keep": lambda step, given: _number(given, 1 if step.last else step.count),
-    "token_type_ids": lambda step, given: np.zeros((step.batch, step.count), _dtype(given)),
+    "token_type_ids": lambda step, given: np.zeros((step.batch, step.count), element_dtype(given)),
     "seqlens_k": _lengths,
     "total_sequence_length": lambda step, given: _number(given, step.total),
     "past_sequence_length": lambda step, given: _number(given, step.past),

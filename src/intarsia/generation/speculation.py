@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from intarsia.errors import IntarsiaError
+from intarsia.generation.causal_decoder import common_length
 from intarsia.log import logger
 
 if TYPE_CHECKING:
@@ -58,8 +59,6 @@ class DraftModel:
             return []
 
     def _guesses(self, tokens: Sequence[int], count: int) -> list[int]:
-        from intarsia.generation.causal_decoder import common_length
-
         known = common_length(self._cached, tokens[:-1])
         if known and (known == len(self._cached) or self._decoder.can_rewind):
             self._decoder.rewind(len(self._cached) - known)

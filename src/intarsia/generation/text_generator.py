@@ -225,9 +225,7 @@ class TextGenerator:
             try:
                 while not generation.finish_reason:
                     token = sampler.next_token(scores, constraint.allowed(scores.size) if constraint is not None else None)
-                    piece = self._take(token, text, generation, room)
-                    generation.seconds = time.perf_counter() - start
-                    generation.first_token_s = generation.first_token_s or generation.seconds
+                    piece = self._take(token, text, generation, room, start)
                     if piece:
                         yield piece
                     if generation.finish_reason:
@@ -246,9 +244,11 @@ class TextGenerator:
         finally:
             self._give_back(cached)
 
-    def _take(self, token: int, text: StopTexts, generation: Generation, room: int) -> str:
-        """Add a token to a generation; the text that can be given now."""
+    def _take(self, token: int, text: StopTexts, generation: Generation, room: int, start: float) -> str:
+        """Add a token to a generation that began at `start`; the text that can be given now."""
         generation.tokens.append(token)
+        generation.seconds = time.perf_counter() - start
+        generation.first_token_s = generation.first_token_s or generation.seconds
         piece, generation.finish_reason = text.push(token, token in self.end_tokens)
         if not generation.finish_reason and len(generation.tokens) >= room:
             generation.finish_reason = "length"

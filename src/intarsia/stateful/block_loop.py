@@ -14,10 +14,10 @@ from intarsia.graph.model import Constant, Graph, Metadata, Node, TensorType, Va
 from intarsia.lazy_dataclass import dataclass
 from intarsia.log import logger
 from intarsia.stateful.initial_state import element_dtype
-from intarsia.stateful.state_pairs import State
 
 if TYPE_CHECKING:
     from intarsia.model.signature import NodeArg
+    from intarsia.stateful.state_pairs import State
     from intarsia.stateful.stateful_session import StatefulSession
 
 _OLDEST = 9  # version of ai.onnx whose Scan has no batch axis of its own
@@ -119,7 +119,7 @@ def _divided(stream: StatefulSession, feed: Mapping[str, Any]) -> Blocks:
 
 def _array(given: NodeArg, value: Any) -> np.ndarray:
     """An input's blocks. Lists are converted, as in `run`."""
-    dtype = element_dtype(State(given.name, "", given.type, (), None, None, ""))
+    dtype = element_dtype(given)
     try:
         array = np.asarray(value, dtype) if isinstance(value, (list, tuple, int, float)) else np.asarray(value)
     except (ValueError, TypeError) as error:

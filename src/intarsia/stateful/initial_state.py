@@ -57,9 +57,9 @@ def first_shape(state: State, inputs: Sequence[NodeArg], feed: Mapping[str, Any]
     return tuple(shape)
 
 
-def element_dtype(state: State) -> np.dtype:
-    """NumPy's type of the state's elements."""
-    return _DTYPES[state.type].numpy
+def element_dtype(value: State | NodeArg) -> np.dtype:
+    """NumPy's type of the elements of a state, or of an input."""
+    return _DTYPES[value.type].numpy
 
 
 def zeros(state: State, shape: Sequence[int]) -> np.ndarray:
